@@ -1,0 +1,77 @@
+# Everything that is run in a checkout. The first target that needs it makes a virtual environment in .venv, with the
+# project installed from here; it is brought up to date when pyproject.toml has changed. Needs Python 3.11 or newer.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# An interpreter that was asked for by name is the only candidate.
+ifeq ($(origin PYTHON),file)
+CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11
+else
+CANDIDATES := $(PYTHON)
+endif
+
+# Ends with the reason if an interpreter cannot make the environment. An old one must be able to read it.
+CHECK := import sys; \
+    sys.version_info >= (3, 11) or sys.exit("this is Python %d.%d" % sys.version_info[:2]); \
+    from importlib.util import find_spec; \
+    find_spec("venv") and find_spec("ensurepip") or \
+    sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
+
+.DEFAULT_GOAL := help
+.PHONY: run test lint style types contracts bench demo soak venv clean help
+
+run: $(STAMP) ## serve an example cluster on 127.0.0.1:8888
+	$(BIN)/gpu-extender serve $(ARGS)
+
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: style types contracts ## check style, types and import contracts
+
+style: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports --no-cache --no-logo
+
+bench: $(STAMP) ## measure filter and prioritize at 10,000 nodes
+	$(BIN)/python -m benchmarks.bench_filter $(ARGS)
+
+demo: $(STAMP) ## watch pods being placed and finished
+	$(BIN)/python -m benchmarks.demo $(ARGS)
+
+soak: $(STAMP) ## send random events and compare with the reference
+	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+venv: $(STAMP) ## make or refresh the virtual environment only
+
+clean: ## remove the virtual environment and every cache
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find accounting extender tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## show this text
+	@echo 'usage: make TARGET [ARGS="..."] [PYTHON=python3]'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+$(STAMP): pyproject.toml
+	@found=; reasons=; \
+	for python in $(CANDIDATES); do \
+	    if ! command -v "$$python" >/dev/null; then reason="not found"; \
+	    elif reason=$$("$$python" -c '$(CHECK)' 2>&1); then found=$$python; break; fi; \
+	    reasons="$$reasons\n  $$python: $$(echo "$$reason" | head -n 1)"; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    printf 'error: no Python 3.11 or newer with venv; name one with PYTHON=...%b\n' "$$reasons" >&2; exit 1; \
+	fi; \
+	echo "Setting up $(VENV) with $$("$$found" --version)"; "$$found" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,105 @@
+"""The text of a pod's allocation annotation.
+
+Why it exists: this text is the one source of accounting, and HAMi's device plugin reads the same text. It must not know
+which annotation the text came from. Invariant: decoding what was encoded gives the rows back, and text that cannot be
+trusted becomes an UnreadableAllocation, never a smaller allocation.
+
+Format (HAMi v2.10 devices.go): a device is `uuid,type,memory,cores` followed by `:`; a container's row is its devices
+followed by `;`, also when it is empty and also the last one; init containers first, then apps, in spec order. The
+plugin appends one more `;` at each rewrite, and some writers spell "no device" as `,,0,0:`.
+"""
+
+import re
+from collections.abc import Iterable
+
+from accounting.pod import Allocation, DeviceRow, UnreadableAllocation
+from accounting.status import Invalid
+
+# At most 18 digits: Python refuses to convert very long texts, and int32 needs 10.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_FIELDS = 4
+_MEMORY_MAX = 2**31 - 1
+#: A row's cores are percent of one card. Cards sum them in 32 bits, which a row near that limit would wrap around.
+_CORES_MAX = 10_000
+
+
+def encode_allocation(allocation: Allocation, vendor_key: str) -> str:
+    """Return the annotation text of an allocation: one row per container."""
+    return "".join(
+        "".join(f"{row.uuid},{vendor_key},{row.memory},{row.cores}:" for row in rows) + ";" for rows in allocation
+    )
+
+
+def decode_allocation(text: str, containers: int, field: str) -> Allocation | UnreadableAllocation:
+    """Read an annotation text for a pod with that many containers.
+
+    Unreadable are: a non-empty part without a comma or with too few fields, a memory or cores value that is no integer,
+    negative or too large, an empty UUID, fewer rows than containers, and devices in a row beyond them. Extra empty rows
+    and extra fields are accepted.
+    """
+    rows: list[tuple[DeviceRow, ...]] = []
+    for part in _rows(text):
+        row = _row(part, field)
+        if isinstance(row, Invalid):
+            return UnreadableAllocation(_readable_uuids(text), row)
+        rows.append(row)
+    if len(rows) < containers:
+        why = f"has {len(rows)} rows for {containers} containers"
+        return UnreadableAllocation(_readable_uuids(text), Invalid(field, _shown(text), why))
+    if any(rows[containers:]):
+        why = f"has devices in a row beyond its {containers} containers"
+        return UnreadableAllocation(_readable_uuids(text), Invalid(field, _shown(text), why))
+    return tuple(rows[:containers])
+
+
+def _rows(text: str) -> list[str]:
+    parts = text.strip().split(";")
+    # Every row is ended by a semicolon, so the last part is a row only if a writer left its semicolon out.
+    return parts if parts[-1] else parts[:-1]
+
+
+def _row(text: str, field: str) -> tuple[DeviceRow, ...] | Invalid:
+    devices = []
+    for part in text.split(":"):
+        if not part:
+            continue
+        device = _device(part, field)
+        if isinstance(device, Invalid):
+            return device
+        if device is not None:
+            devices.append(device)
+    return tuple(devices)
+
+
+def _device(part: str, field: str) -> DeviceRow | Invalid | None:
+    fields = part.split(",")
+    if len(fields) < _FIELDS:
+        return Invalid(field, _shown(part), "must be uuid,type,memory,cores")
+    uuid, _, memory, cores = fields[:_FIELDS]
+    for name, number, maximum in (("memory", memory, _MEMORY_MAX), ("cores", cores, _CORES_MAX)):
+        if not _INTEGER.fullmatch(number):
+            return Invalid(field, _shown(part), f"{name} {_shown(number)!r} is not an integer")
+        if int(number) < 0:
+            return Invalid(field, _shown(part), f"{name} {number} is negative")
+        if int(number) > maximum:
+            return Invalid(field, _shown(part), f"{name} {number} is more than {maximum}")
+    if uuid:
+        return DeviceRow(uuid, int(memory), int(cores))
+    if int(memory) or int(cores):
+        return Invalid(field, _shown(part), "names no card")
+    return None
+
+
+def _readable_uuids(text: str) -> tuple[str, ...]:
+    """Return the UUIDs that the text still names, sorted: the first field of every part that has a comma."""
+    found = (part.split(",", 1) for part in _parts(text))
+    return tuple(sorted({fields[0] for fields in found if len(fields) > 1 and fields[0]}))
+
+
+def _parts(text: str) -> Iterable[str]:
+    return (part for row in text.strip().split(";") for part in row.split(":"))
+
+
+def _shown(text: str) -> str:
+    """Return a value short enough for a message."""
+    return text if len(text) <= 120 else text[:117] + "..."  # noqa: PLR2004 - one line of a terminal

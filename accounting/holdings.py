@@ -1,0 +1,160 @@
+"""What a pod holds: the one formula, used for cards, for pod totals and for the API server's charge.
+
+Why it exists: sidecars live as long as the apps, ordinary inits do not, and the order of declaration decides what must
+be there at once. It must not know cards, capacities or the wire. Invariant, per key and dimension separately:
+
+    before(i) = sum of the sidecars declared before init i
+    steady    = sum of all sidecars + sum of all apps
+    peak      = max(steady, max over inits i of (init(i) + before(i)))
+
+Source: component-helpers/resource/helpers.go (AggregateContainerRequests) and KEP-753, applied per card.
+A slow reference with the same meaning is `accounting.reference`.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from accounting.pod import Allocation, Container, ContainerKind, DeviceRow
+
+#: A key (card UUID, resource name or "") and its amounts, one per dimension.
+Amounts = tuple[int, ...]
+Uses = Iterable[tuple[str, Amounts]]
+
+EXCLUSIVE_CORES = 100
+
+
+class Resources(NamedTuple):
+    """Three integers of one card: slots, memory in MiB, cores in percent of a card."""
+
+    slots: int
+    memory: int
+    cores: int
+
+
+class Total(NamedTuple):
+    """A pod's total without regard to cards: count of cards, memory in MiB, cores in percent."""
+
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    memory: int = 0
+    cores: int = 0
+
+
+class DeviceUse(NamedTuple):
+    """What a pod holds on one card in one state."""
+
+    uuid: str
+    slots: int
+    memory: int
+    cores: int
+    exclusive: bool = False
+    """Some row in a held phase has cores 100: nobody else may join."""
+    crowded: bool = False
+    """In one and the same phase the pod itself puts another row beside its exclusive one."""
+
+
+def peak_and_steady(containers: Iterable[tuple[ContainerKind, Uses]]) -> tuple[dict[str, Amounts], dict[str, Amounts]]:
+    """Apply the formula. `containers`: kind and uses of every container, init containers first, in spec order.
+
+    Returns the peak and the steady amounts per key. A key that only ordinary inits use is missing from steady; an
+    explicit 0 is kept.
+    """
+    steady: dict[str, Amounts] = {}
+    peak: dict[str, Amounts] = {}
+    for kind, uses in containers:
+        own = _summed(uses)
+        if kind is ContainerKind.INIT:
+            for key, amounts in own.items():
+                _raise_to(peak, key, _plus(amounts, steady.get(key)))
+        else:
+            # Until the first app, `steady` is the running sum of the sidecars declared so far: before(i).
+            for key, amounts in own.items():
+                steady[key] = _plus(amounts, steady.get(key))
+    for key, amounts in steady.items():
+        _raise_to(peak, key, amounts)
+    return peak, steady
+
+
+def device_uses(
+    containers: tuple[Container, ...], allocation: Allocation
+) -> tuple[tuple[DeviceUse, ...], tuple[DeviceUse, ...]]:
+    """Return what the allocation holds per card at its peak and in its steady state, sorted by UUID."""
+    kinds = [container.kind for container in containers]
+    rows = list(zip(kinds, allocation, strict=True))
+    peak, steady = peak_and_steady(
+        (kind, ((row.uuid, (1, row.memory, row.cores)) for row in own)) for kind, own in rows
+    )
+    if not any(row.cores >= EXCLUSIVE_CORES for own in allocation for row in own):
+        return _plain(peak), _plain(steady)
+    phases = _phases(rows)
+    return _marked(peak, phases), _marked(steady, phases[-1:])
+
+
+def pod_total(containers: tuple[Container, ...], allocation: Allocation) -> tuple[Total, Total]:
+    """Return the pod's peak and steady total from the rows of its allocation."""
+    return _totals(
+        (container.kind, (len(own), sum(row.memory for row in own), sum(row.cores for row in own)))
+        for container, own in zip(containers, allocation, strict=True)
+    )
+
+
+def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
+    """Return the pod's peak and steady total from its spec: (count, memory x count, cores x count) per container.
+
+    A percentage or a whole card contributes no memory, for its size is not known before a card is chosen.
+    """
+    return _totals(
+        (container.kind, (request.count, request.memory * request.count, request.cores * request.count))
+        for container in containers
+        if (request := container.request) is not None
+    )
+
+
+def _totals(containers: Iterable[tuple[ContainerKind, Amounts]]) -> tuple[Total, Total]:
+    peak, steady = peak_and_steady((kind, (("", amounts),)) for kind, amounts in containers)
+    return Total(*peak.get("", ())), Total(*steady.get("", ()))
+
+
+def _phases(rows: list[tuple[ContainerKind, tuple[DeviceRow, ...]]]) -> list[list[tuple[str, int]]]:
+    """Return the (uuid, cores) rows alive together: one list per ordinary init, the last for the steady state."""
+    phases: list[list[tuple[str, int]]] = []
+    alive: list[tuple[str, int]] = []
+    for kind, own in rows:
+        pairs = [(uuid, cores) for uuid, _, cores in own]
+        if kind is ContainerKind.INIT:
+            phases.append([*alive, *pairs])
+        else:
+            alive.extend(pairs)
+    return [*phases, alive]
+
+
+def _marked(amounts: dict[str, Amounts], phases: list[list[tuple[str, int]]]) -> tuple[DeviceUse, ...]:
+    exclusive: set[str] = set()
+    crowded: set[str] = set()
+    for phase in phases:
+        here = {uuid for uuid, cores in phase if cores >= EXCLUSIVE_CORES}
+        exclusive |= here
+        crowded |= {uuid for uuid in here if sum(other == uuid for other, _ in phase) > 1}
+    return tuple(
+        DeviceUse(uuid, slots, memory, cores, uuid in exclusive, uuid in crowded)
+        for uuid, (slots, memory, cores) in sorted(amounts.items())
+    )
+
+
+def _plain(amounts: dict[str, Amounts]) -> tuple[DeviceUse, ...]:
+    return tuple(DeviceUse(uuid, slots, memory, cores) for uuid, (slots, memory, cores) in sorted(amounts.items()))
+
+
+def _summed(uses: Uses) -> dict[str, Amounts]:
+    own: dict[str, Amounts] = {}
+    for key, amounts in uses:
+        own[key] = _plus(amounts, own.get(key))
+    return own
+
+
+def _plus(amounts: Amounts, other: Amounts | None) -> Amounts:
+    return amounts if other is None else tuple(a + b for a, b in zip(amounts, other, strict=True))
+
+
+def _raise_to(peak: dict[str, Amounts], key: str, amounts: Amounts) -> None:
+    known = peak.get(key)
+    peak[key] = amounts if known is None else tuple(map(max, known, amounts))

@@ -1,0 +1,45 @@
+"""A node's cards as accounting sees them.
+
+Why it exists: the register annotation, the cordon and the allocatable count become one value here. It must not know
+annotations' text or JSON. Invariant: devices are in the order in which ties between them are decided (NUMA node, index,
+UUID), so a device's position is the last tie-break.
+"""
+
+from dataclasses import dataclass, field
+
+from accounting.status import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One card. Memory in MiB, cores in percent of a card (over 100 where the node scales them)."""
+
+    uuid: str
+    index: int
+    slots: int
+    memory: int
+    cores: int
+    type: str = ""
+    numa: int = 0
+    mode: str = ""
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: its cards and what limits them."""
+
+    name: str
+    devices: tuple[Device, ...] = ()
+    cordoned: frozenset[str] = frozenset()
+    """UUIDs that take no new rows."""
+    duplicated: frozenset[str] = frozenset()
+    """UUIDs that the register names twice; such a card takes nothing until the register is mended."""
+    count_allocatable: int | None = None
+    """The kubelet's allocatable of the count resource. None: the key is absent, trust the register. 0: plugin gone."""
+    problems: tuple[Problem, ...] = field(default=(), compare=True)
+
+
+def tie_order(device: Device) -> tuple[int, int, str]:
+    """Sort key of a node's devices; see the module docstring."""
+    return device.numa, device.index, device.uuid

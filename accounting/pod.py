@@ -1,0 +1,97 @@
+"""A pod as accounting sees it: containers with their kinds and requests, the allocation, and where its inits stand.
+
+Why it exists: one small value between the wire and the rules. It must not know JSON, statuses or annotations' text.
+Invariant: `containers` lists init containers first, then apps, both in spec order; row i of an allocation belongs to
+container i.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from accounting.policy import Policies
+from accounting.selection import Selection
+from accounting.status import Invalid
+
+
+class ContainerKind(StrEnum):
+    """How long a container lives. A sidecar is an init container whose restartPolicy is exactly "Always" (KEP-753)."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+class DeviceRequest(NamedTuple):
+    """What one container asks of each of `count` different cards."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    memory: int
+    """MiB per card; used when `memory_percentage` is 0."""
+    memory_percentage: int
+    """Percent of each card's registered memory, floored; 0 when `memory` says it."""
+    cores: int
+    """Percent of a card, 0..100. 100 takes the card for itself, 0 asks for no share of compute."""
+    whole: bool = False
+    """True when neither memory nor a percentage was asked, so that the whole card is meant."""
+
+
+class DeviceRow(NamedTuple):
+    """One container's use of one card: 1 slot, memory in MiB, cores in percent."""
+
+    uuid: str
+    memory: int
+    cores: int
+
+
+#: One entry per container, in the order of `Pod.containers`.
+Allocation = tuple[tuple[DeviceRow, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableAllocation:
+    """An allocation that cannot be trusted: the UUIDs that can still be read in it, and why it is unreadable."""
+
+    readable_uuids: tuple[str, ...]
+    why: Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container's name, kind and request (None: it asks for no card)."""
+
+    name: str
+    kind: ContainerKind
+    request: DeviceRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod as it is now."""
+
+    uid: str
+    namespace: str
+    name: str
+    containers: tuple[Container, ...] = ()
+    node: str | None = None
+    terminal: bool = False
+    """Phase Succeeded or Failed."""
+    inits_over: bool = False
+    """The pod is past its ordinary inits, now; see `extender.lifecycle` for how that is read from a status."""
+    allocation: Allocation | UnreadableAllocation | None = None
+    invalid: tuple[Invalid, ...] = ()
+    """Requests and annotations that cannot be used; such a pod fits nowhere."""
+    selection: Selection = field(default_factory=Selection)
+    policies: Policies = field(default_factory=Policies)
+    api_charge: tuple[tuple[str, int], ...] = ()
+    """What the API server's ResourceQuota charges for the pod, per managed resource name."""
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def asks(self) -> bool:
+        """Whether any container asks for a card."""
+        return any(container.request for container in self.containers)

@@ -1,0 +1,126 @@
+"""The few numbers that the cache keeps of a pod.
+
+Why it exists: 100,000 pods must fit in memory and an event must cost microseconds, so a pod is boiled down once. It
+must not know arrays or nodes' cards. Invariant: a record is a pure function of the pod as it is now.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from accounting.holdings import DeviceUse, Total, device_uses, pod_total, requested_total
+from accounting.pod import Pod, UnreadableAllocation
+from accounting.status import Problem, ProblemCode
+
+
+class State(StrEnum):
+    """Which of its numbers a pod holds now."""
+
+    PEAK = "peak"
+    STEADY = "steady"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One pod: where it is and what it holds in each state."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str | None
+    state: State
+    peak: tuple[DeviceUse, ...] = ()
+    steady: tuple[DeviceUse, ...] = ()
+    total_peak: Total = Total()
+    total_steady: Total = Total()
+    blocks: tuple[str, ...] | None = None
+    """None: blocks nothing. Else the allocation cannot be read and these cards are blocked.
+
+    Empty, or none of them on the node: the whole node is blocked.
+    """
+    problem: Problem | None = None
+    readable: bool = False
+    """The allocation could be read (or there is none and none is needed)."""
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def held(self) -> tuple[DeviceUse, ...]:
+        """What the pod holds now, per card."""
+        return {State.PEAK: self.peak, State.STEADY: self.steady, State.RELEASED: ()}[self.state]
+
+    @property
+    def held_total(self) -> Total:
+        """What a namespace's quota is charged for the pod now."""
+        return {State.PEAK: self.total_peak, State.STEADY: self.total_steady, State.RELEASED: Total()}[self.state]
+
+    def with_allocation_of(self, earlier: "PodRecord") -> "PodRecord":
+        """Return this record with the cards that an earlier reading of the same pod named; see `Cache.update_pod`."""
+        return replace(
+            self,
+            peak=earlier.peak,
+            steady=earlier.steady,
+            total_peak=earlier.total_peak,
+            total_steady=earlier.total_steady,
+            blocks=None,
+            readable=True,
+        )
+
+
+def pod_state(pod: Pod) -> State:
+    """Return which numbers the pod holds by its phase and its inits."""
+    if pod.terminal:
+        return State.RELEASED
+    return State.STEADY if pod.inits_over else State.PEAK
+
+
+def record_pod(pod: Pod) -> PodRecord:
+    """Boil a pod down.
+
+    A bound pod that asks for cards and whose allocation is missing or unreadable holds nothing that can be counted and
+    blocks instead; its total comes from its spec.
+    """
+    allocation = pod.allocation
+    readable = not isinstance(allocation, UnreadableAllocation)
+    if allocation is not None and not isinstance(allocation, UnreadableAllocation):
+        peak, steady = device_uses(pod.containers, allocation)
+        totals = pod_total(pod.containers, allocation)
+    else:
+        peak, steady = (), ()
+        totals = requested_total(pod.containers)
+        readable = readable and not pod.asks
+    suspect = pod.node is not None and not pod.terminal
+    return PodRecord(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=pod.node,
+        state=pod_state(pod),
+        peak=peak,
+        steady=steady,
+        total_peak=totals[0],
+        total_steady=totals[1],
+        blocks=_blocks(pod) if suspect else None,
+        problem=_problem(pod) if suspect else None,
+        readable=readable,
+    )
+
+
+def _blocks(pod: Pod) -> tuple[str, ...] | None:
+    if not pod.asks:
+        return None
+    if isinstance(pod.allocation, UnreadableAllocation):
+        return pod.allocation.readable_uuids
+    return () if pod.allocation is None else None
+
+
+def _problem(pod: Pod) -> Problem | None:
+    if isinstance(pod.allocation, UnreadableAllocation):
+        return Problem(ProblemCode.UNDECODABLE_ALLOCATION, f"pod {pod.key}", str(pod.allocation.why))
+    if pod.allocation is None and pod.asks:
+        message = f"is bound to node {pod.node} and asks for cards, but its allocation annotation is absent or empty"
+        return Problem(ProblemCode.MISSING_ALLOCATION, f"pod {pod.key}", message)
+    return None

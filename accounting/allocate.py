@@ -1,0 +1,49 @@
+"""Which cards a pod gets on one node.
+
+Why it exists: bind and explain need the cards themselves; they come from the same fit as filter's yes or no. It must
+not book anything. Invariant: the placement returned is what the pod would hold if it were bound now.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.device_table import Rows
+from accounting.filter import node_open
+from accounting.fit import Fit, fit_pod, memory_of
+from accounting.holdings import DeviceUse, device_uses
+from accounting.pod import Allocation, DeviceRow, Pod
+from accounting.snapshot import Snapshot, View
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The rows of every container, and the peak that they hold per card."""
+
+    allocation: Allocation
+    peak: tuple[DeviceUse, ...]
+
+
+def allocate(snapshot: Snapshot, pod: Pod, row: int, uuids: dict[int, str]) -> Placement | None:
+    """Choose a pod's cards on one node; None if it does not fit there.
+
+    `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node.
+    """
+    view = snapshot.take(np.array([row]))
+    fit = fit_pod(view, pod, snapshot, choose_cards=True)
+    if not (fit.feasible[0] and node_open(view, pod)[0]):
+        return None
+    allocation = tuple(_rows(view, fit, pod, position, uuids) for position in range(len(pod.containers)))
+    return Placement(allocation, device_uses(pod.containers, allocation)[0])
+
+
+def _rows(view: View, fit: Fit, pod: Pod, position: int, uuids: dict[int, str]) -> tuple[DeviceRow, ...]:
+    request = pod.containers[position].request
+    if request is None:
+        return ()
+    devices: list[Rows] = fit.chosen[position]
+    rows = []
+    for chosen in devices:
+        memory = memory_of(view, request, chosen[:1])
+        rows.append(DeviceRow(uuids[int(chosen[0])], int(np.max(memory)), request.cores))
+    return tuple(rows)

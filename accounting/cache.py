@@ -1,0 +1,335 @@
+"""The live state: nodes, the pods on them, and what every card has left.
+
+Why it exists: it mirrors kube-scheduler's cache and speaks its language (assume, finish binding, forget, add, update,
+remove, snapshot). It must not decide anything: it only records. Invariants: keyed by pod UID, every change is symmetric
+and idempotent, and the numbers of a card are the sums over the records of the pods on its node, whatever the order of
+events was. Source: kube-scheduler's pkg/scheduler/backend/cache/interface.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from accounting.device_table import DeviceTable
+from accounting.errors import InvariantViolation
+from accounting.holdings import Total
+from accounting.node import Node
+from accounting.pod_record import PodRecord, State
+from accounting.snapshot import Snapshot
+
+
+class PodState(StrEnum):
+    """How far a pod's booking is confirmed: bind is deciding, the Binding was accepted, or the pod was seen bound."""
+
+    ASSUMED = "assumed"
+    BOUND = "bound"
+    ADDED = "added"
+
+
+class Cache:
+    """Nodes and pod records, and the device table that follows from them."""
+
+    def __init__(self) -> None:
+        self._table = DeviceTable()
+        self._nodes: dict[str, Node] = {}
+        self._rows: dict[str, int] = {}  # node name -> row; also nodes that are gone but still hold pods
+        self._rows_shared = False
+        self._free_rows: list[int] = []
+        self._positions: dict[str, dict[str, int]] = {}  # node name -> card UUID -> device position
+        self._pods: dict[str, PodRecord] = {}  # pod UID -> record
+        self._states: dict[str, PodState] = {}  # pod UID -> state
+        self._pods_on: dict[str, dict[str, PodRecord]] = {}  # node name -> pod UID -> record
+        self._used: dict[str, Total] = {}  # namespace -> what its pods are charged
+        self._ids: dict[str, int] = {"": 0}  # interned UUIDs, models and modes
+        self._snapshot: Snapshot | None = None
+        self._generation = 0
+        self._node_generation = 0
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change of state; equal generations mean equal answers."""
+        return self._generation
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The node objects by name."""
+        return self._nodes
+
+    @property
+    def pods(self) -> Mapping[str, PodRecord]:
+        """The records of all pods that are on a node, by UID."""
+        return self._pods
+
+    def state(self, uid: str) -> PodState | None:
+        """Return how far a pod's booking is confirmed; None if it has none."""
+        return self._states.get(uid)
+
+    def pods_on(self, node: str) -> Iterator[PodRecord]:
+        """Yield the records on a node, sorted by namespace, name and UID."""
+        records = self._pods_on.get(node, {}).values()
+        return iter(sorted(records, key=lambda record: (record.namespace, record.name, record.uid)))
+
+    def positions(self, node: str) -> Mapping[str, int]:
+        """Return the device position of every card UUID on a node, orphans included."""
+        return self._positions.get(node, {})
+
+    def node_names(self) -> list[str]:
+        """Return every node that has cards or pods, sorted; also nodes whose object is gone."""
+        return sorted(self._rows)
+
+    def used(self, namespace: str) -> Total:
+        """Return what the namespace's pods are charged now."""
+        return self._used.get(namespace, Total())
+
+    def snapshot(self) -> Snapshot:
+        """Return the state as it is now; later changes do not show in it."""
+        if self._snapshot is None or self._snapshot.generation != self._generation:
+            self._rows_shared = True
+            self._snapshot = Snapshot(
+                self._generation,
+                self._node_generation,
+                self._rows,
+                self._ids,
+                self._table.share_nodes(),
+                self._table.requested.copy(),
+                self._snapshot,
+            )
+        return self._snapshot
+
+    def node_without(self, uid: str) -> "Cache":
+        """Return a cache of a booked pod's node alone, as it is without that pod."""
+        node = str(self._pods[uid].node)
+        alone = Cache()
+        # Interned numbers only grow, so both caches may use one table of them.
+        alone._ids = self._ids
+        if node in self._nodes:
+            alone.add_node(self._nodes[node])
+        for record in self.pods_on(node):
+            if record.uid != uid:
+                alone.add_pod(record)
+        return alone
+
+    def own_row(self, uid: str) -> tuple[int, Snapshot] | None:
+        """Return the row where a pod is booked and that node's state without it; None if it has no booking."""
+        record = self._pods.get(uid)
+        if record is None or record.node not in self._nodes:
+            return None
+        return self._rows[record.node], self.node_without(uid).snapshot()
+
+    # -- pods -----------------------------------------------------------------------------------------------------
+
+    def assume_pod(self, record: PodRecord) -> None:
+        """Book a pod whose bind is being decided. It must not be booked on another node already."""
+        known = self._pods.get(record.uid)
+        if record.node is None or (known is not None and known.node != record.node):
+            message = f"pod {record.key} ({record.uid}) cannot be assumed on {record.node}"
+            raise InvariantViolation(message)
+        self._put(record, PodState.ASSUMED)
+
+    def finish_binding(self, uid: str) -> None:
+        """Note that the Binding of an assumed pod was accepted."""
+        if self._states.get(uid) is PodState.ASSUMED:
+            self._states[uid] = PodState.BOUND
+
+    def forget_pod(self, uid: str) -> None:
+        """Take back the booking of a pod whose bind failed for certain; a pod that was seen bound stays."""
+        if self._states.get(uid) in (PodState.ASSUMED, PodState.BOUND):
+            self._drop(uid)
+
+    def add_pod(self, record: PodRecord) -> None:
+        """Record a pod as it is now; the same as `update_pod`, since events may be missed or come twice."""
+        self.update_pod(record)
+
+    def update_pod(self, record: PodRecord) -> None:
+        """Record a pod as it is now: its node, its state, its cards.
+
+        A pod without a node or in a terminal phase holds nothing and has no record. An allocation that can no longer be
+        read keeps the cards of the last one that could (design 2.2; after a restart the block applies instead).
+        """
+        if record.node is None or record.state is State.RELEASED:
+            self._drop(record.uid)
+            return
+        known = self._pods.get(record.uid)
+        if not record.readable and known is not None and known.readable and known.node == record.node:
+            record = record.with_allocation_of(known)
+        self._put(record, PodState.ADDED)
+
+    def remove_pod(self, uid: str) -> None:
+        """Record that the pod object is gone."""
+        self._drop(uid)
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def add_node(self, node: Node) -> None:
+        """Record a node as it is now; the same as `update_node`."""
+        self.update_node(node)
+
+    def update_node(self, node: Node) -> None:
+        """Record a node as it is now; what its pods hold is counted again on the cards that it has now."""
+        if self._nodes.get(node.name) == node:
+            return
+        self._nodes[node.name] = node
+        self._rebuild(node.name)
+
+    def remove_node(self, name: str) -> None:
+        """Record that the node object is gone; what pods still hold there stays, on cards of capacity 0."""
+        if self._nodes.pop(name, None) is not None:
+            self._rebuild(name)
+
+    # -- recording ------------------------------------------------------------------------------------------------
+
+    def _put(self, record: PodRecord, state: PodState) -> None:
+        known = self._pods.get(record.uid)
+        self._states[record.uid] = state
+        if known == record:
+            return
+        if known is not None:
+            self._count(known, -1)
+        self._pods[record.uid] = record
+        node = str(record.node)
+        if node not in self._rows:
+            self._new_row(node)
+        self._pods_on.setdefault(node, {})[record.uid] = record
+        self._count(record, 1)
+        if known is not None and known.node != record.node:
+            self._leave(known)
+        self._generation += 1
+
+    def _drop(self, uid: str) -> None:
+        known = self._pods.pop(uid, None)
+        self._states.pop(uid, None)
+        if known is not None:
+            self._count(known, -1)
+            self._leave(known)
+            self._generation += 1
+
+    def _leave(self, record: PodRecord) -> None:
+        """Take a record, already uncounted, off its node; a node that is gone and empty loses its row."""
+        node = str(record.node)
+        pods = self._pods_on[node]
+        del pods[record.uid]
+        if pods:
+            return
+        del self._pods_on[node]
+        if node not in self._nodes:
+            self._free_row(node)
+
+    def _count(self, record: PodRecord, sign: int) -> None:
+        """Add a record's numbers to its node and namespace, or take them away."""
+        used, own = self.used(record.namespace), record.held_total
+        self._used[record.namespace] = Total(*(a + sign * b for a, b in zip(used, own, strict=True)))
+        node = str(record.node)
+        row, requested = self._rows[node], self._table.requested
+        requested.count[row] += sign * record.total_peak.count
+        for use in record.held:
+            self._count_use(node, row, use, sign)
+        if record.blocks is not None:
+            self._block(node, row, record.blocks, sign)
+
+    def _count_use(self, node: str, row: int, use: "tuple[str, int, int, int, bool, bool]", sign: int) -> None:
+        uuid, slots, memory, cores, exclusive, crowded = use
+        position = self._positions[node].get(uuid)
+        if position is None:
+            position = self._add_orphan(node, row, uuid)
+        requested, cell = self._table.requested, (position, row)
+        requested.slots[cell] += sign * slots
+        requested.memory[cell] += sign * memory
+        requested.cores[cell] += sign * cores
+        requested.exclusive[cell] += sign * exclusive
+        requested.holders[cell] += sign * (1 + crowded)
+        if not requested.holders[cell] and not self._table.nodes.present[cell]:
+            self._drop_orphan(node, row, uuid)
+        else:
+            self._table.refresh(position, row)
+
+    def _block(self, node: str, row: int, uuids: tuple[str, ...], sign: int) -> None:
+        positions, present = self._positions[node], self._table.nodes.present
+        named = [positions[uuid] for uuid in uuids if uuid in positions and present[positions[uuid], row]]
+        for position in named:
+            self._table.requested.blocks[position, row] += sign
+            self._table.refresh(position, row)
+        if not named:
+            self._table.requested.node_blocks[row] += sign
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def _rebuild(self, name: str) -> None:
+        """Lay a node's row anew from its object and count its pods again."""
+        self._generation += 1
+        self._node_generation += 1
+        node, pods = self._nodes.get(name), self._pods_on.get(name, {})
+        if node is None and not pods:
+            self._free_row(name)
+            return
+        if name not in self._rows:
+            self._new_row(name)
+        row = self._rows[name]
+        for record in pods.values():
+            self._uncharge(record)
+        self._table.clear_row(row)
+        self._positions[name] = {}
+        if node is not None:
+            self._lay_out(node, row)
+        for uid in sorted(pods):
+            self._count(pods[uid], 1)
+
+    def _uncharge(self, record: PodRecord) -> None:
+        used, own = self.used(record.namespace), record.held_total
+        self._used[record.namespace] = Total(*(a - b for a, b in zip(used, own, strict=True)))
+
+    def _lay_out(self, node: Node, row: int) -> None:
+        self._table.reserve(len(node.devices), row + 1)
+        arrays = self._table.own_nodes()
+        arrays.registered[row] = True
+        arrays.card_count[row] = len(node.devices)
+        arrays.count_allocatable[row] = -1 if node.count_allocatable is None else node.count_allocatable
+        for position, device in enumerate(node.devices):
+            cell = position, row
+            self._positions[node.name][device.uuid] = position
+            arrays.slots[cell], arrays.memory[cell], arrays.cores[cell] = device.slots, device.memory, device.cores
+            arrays.present[cell], arrays.healthy[cell] = True, device.healthy
+            arrays.cordoned[cell] = device.uuid in node.cordoned
+            arrays.duplicated[cell] = device.uuid in node.duplicated
+            arrays.numa[cell], arrays.index[cell] = device.numa, device.index
+            arrays.type_id[cell], arrays.mode_id[cell] = self._intern(device.type), self._intern(device.mode)
+            arrays.uuid_id[cell] = self._intern(device.uuid)
+            self._table.refresh(position, row)
+
+    def _intern(self, text: str) -> int:
+        return self._ids.setdefault(text, len(self._ids))
+
+    def _add_orphan(self, node: str, row: int, uuid: str) -> int:
+        """Give a card that pods hold but the node does not register a position with capacity 0."""
+        taken = set(self._positions[node].values())
+        position = next(free for free in range(len(taken) + 1) if free not in taken)
+        self._table.reserve(position + 1, row + 1)
+        self._positions[node][uuid] = position
+        self._table.own_nodes().uuid_id[position, row] = self._intern(uuid)
+        self._node_generation += 1
+        return position
+
+    def _drop_orphan(self, node: str, row: int, uuid: str) -> None:
+        self._table.clear_cell(self._positions[node].pop(uuid), row)
+        self._node_generation += 1
+
+    def _new_row(self, name: str) -> None:
+        row = self._free_rows.pop() if self._free_rows else len(self._rows)
+        self._table.reserve(1, row + 1)
+        self._own_rows()[name] = row
+        self._positions[name] = {}
+
+    def _free_row(self, name: str) -> None:
+        row = self._own_rows().pop(name)
+        self._table.clear_row(row)
+        self._positions.pop(name)
+        self._free_rows.append(row)
+
+    def _own_rows(self) -> dict[str, int]:
+        """Return the row numbers for writing; a snapshot keeps the ones that it was given."""
+        self._generation += 1
+        self._node_generation += 1
+        if self._rows_shared:
+            self._rows = dict(self._rows)
+            self._rows_shared = False
+        return self._rows

@@ -1,0 +1,211 @@
+"""Every card of every node, as integer arrays.
+
+Why it exists: fitting runs over many nodes at once, so capacity and what is requested lie in arrays shaped (device
+position, node row), padded with absent cards of capacity 0. It must not know pods or names. Invariant: `load` and
+`usable` of a cell are functions of its other numbers, refreshed whenever one of them changes; `requested` is never
+clamped, so free = capacity - requested may be negative.
+
+Two groups, because they change at different rates: `NodeArrays` only when a node changes, `RequestedArrays` with every
+pod event.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
+
+#: One full card in one dimension, in the fixed-point unit of `load`.
+FULL_LOAD = 1 << 20
+
+
+@dataclass(slots=True)
+class Arrays:
+    """Base: a bundle of arrays whose last axis is the node row."""
+
+    def copy(self) -> Self:
+        """Return a bundle that shares nothing with this one."""
+        return type(self)(**{field.name: getattr(self, field.name).copy() for field in fields(self)})
+
+    def take(self, rows: Rows) -> Self:
+        """Return the bundle of these rows, in this order."""
+        return type(self)(**{field.name: getattr(self, field.name).take(rows, axis=-1) for field in fields(self)})
+
+    def grown(self, devices: int, rows: int) -> Self:
+        """Return a copy with room for more device positions and node rows; new cells are 0."""
+        return type(self)(**{field.name: _padded(getattr(self, field.name), devices, rows) for field in fields(self)})
+
+    def clear(self, row: int) -> None:
+        """Set every cell of a row to 0."""
+        for field in fields(self):
+            getattr(self, field.name)[..., row] = 0
+
+
+@dataclass(slots=True)
+class NodeArrays(Arrays):
+    """What nodes say of their cards. Slots and cores int32, memory int64 MiB, shaped (device, row); some (row,)."""
+
+    slots: Int32Array
+    memory: Int64Array
+    cores: Int32Array
+    present: BoolArray
+    """The node registers this card now; False for padding and orphans."""
+    healthy: BoolArray
+    cordoned: BoolArray
+    duplicated: BoolArray
+    numa: Int32Array
+    index: Int32Array
+    type_id: Int32Array
+    mode_id: Int32Array
+    uuid_id: Int64Array
+    registered: BoolArray
+    """(row,) The node object exists."""
+    card_count: Int32Array
+    """(row,) Registered cards."""
+    count_allocatable: Int32Array
+    """(row,) The kubelet's allocatable count; -1 when the node does not say."""
+
+    @classmethod
+    def zeros(cls, devices: int, rows: int) -> Self:
+        """Return arrays without any card."""
+        shape = (devices, rows)
+        return cls(
+            slots=np.zeros(shape, np.int32),
+            memory=np.zeros(shape, np.int64),
+            cores=np.zeros(shape, np.int32),
+            present=np.zeros(shape, np.bool_),
+            healthy=np.zeros(shape, np.bool_),
+            cordoned=np.zeros(shape, np.bool_),
+            duplicated=np.zeros(shape, np.bool_),
+            numa=np.zeros(shape, np.int32),
+            index=np.zeros(shape, np.int32),
+            type_id=np.zeros(shape, np.int32),
+            mode_id=np.zeros(shape, np.int32),
+            uuid_id=np.zeros(shape, np.int64),
+            registered=np.zeros(rows, np.bool_),
+            card_count=np.zeros(rows, np.int32),
+            count_allocatable=np.zeros(rows, np.int32),
+        )
+
+
+@dataclass(slots=True)
+class RequestedArrays(Arrays):
+    """What pods hold. Shaped (device, row); some (row,)."""
+
+    slots: Int32Array
+    memory: Int64Array
+    cores: Int32Array
+    exclusive: Int32Array
+    """Pods that hold the card exclusively."""
+    holders: Int32Array
+    """Pods that hold the card; a pod that is beside its own exclusive row counts twice."""
+    blocks: Int32Array
+    """Pods whose unreadable allocation names this card."""
+    load: Int64Array
+    """Fixed-point sum of used/capacity over the three dimensions, equal weights; see `card_load`."""
+    usable: BoolArray
+    """Present, healthy, not cordoned, not blocked, not over-committed, not held exclusively, with a free slot."""
+    count: Int32Array
+    """(row,) Sum of the pods' peak counts, as the kubelet counts."""
+    node_blocks: Int32Array
+    """(row,) Pods whose unreadable allocation names no card of this node."""
+
+    @classmethod
+    def zeros(cls, devices: int, rows: int) -> Self:
+        """Return arrays in which nothing is held."""
+        shape = (devices, rows)
+        names = ("slots", "cores", "exclusive", "holders", "blocks")
+        return cls(
+            **{name: np.zeros(shape, np.int32) for name in names},
+            memory=np.zeros(shape, np.int64),
+            load=np.zeros(shape, np.int64),
+            usable=np.zeros(shape, np.bool_),
+            count=np.zeros(rows, np.int32),
+            node_blocks=np.zeros(rows, np.int32),
+        )
+
+
+def card_load(requested: tuple[int, int, int], capacity: tuple[int, int, int]) -> int:
+    """Return one card's load: the sum of used/capacity over slots, memory and cores, in units of 1/FULL_LOAD, floored.
+
+    0 if any capacity is 0. Source: HAMi v2.10 gpu_policy.go, which has the same sum as a float times 10.
+    """
+    if not all(capacity):
+        return 0
+    return sum(used * FULL_LOAD // whole for used, whole in zip(requested, capacity, strict=True))
+
+
+class DeviceTable:
+    """The arrays, and the operations on one cell that keep `load` and `usable` true."""
+
+    def __init__(self) -> None:
+        self.devices, self.rows = 8, 64
+        self.nodes = NodeArrays.zeros(self.devices, self.rows)
+        self.requested = RequestedArrays.zeros(self.devices, self.rows)
+        self._shared = False
+
+    def share_nodes(self) -> NodeArrays:
+        """Return the node arrays for a snapshot; they are copied before they change again."""
+        self._shared = True
+        return self.nodes
+
+    def own_nodes(self) -> NodeArrays:
+        """Return the node arrays for writing."""
+        if self._shared:
+            self.nodes = self.nodes.copy()
+            self._shared = False
+        return self.nodes
+
+    def reserve(self, devices: int, rows: int) -> None:
+        """Make room for at least that many device positions and rows."""
+        if devices <= self.devices and rows <= self.rows:
+            return
+        self.devices = max(self.devices, devices)
+        # By a quarter: every snapshot copies the arrays, so spare rows cost time as well as room.
+        self.rows = self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 4)
+        self.nodes = self.nodes.grown(self.devices, self.rows)
+        self.requested = self.requested.grown(self.devices, self.rows)
+        self._shared = False
+
+    def clear_row(self, row: int) -> None:
+        """Forget a row's cards and everything held on them."""
+        self.own_nodes().clear(row)
+        self.requested.clear(row)
+
+    def clear_cell(self, device: int, row: int) -> None:
+        """Forget one card."""
+        for bundle in (self.own_nodes(), self.requested):
+            for field in fields(bundle):
+                array = getattr(bundle, field.name)
+                if array.ndim == 2:  # noqa: PLR2004 - (device, row)
+                    array[device, row] = 0
+
+    def refresh(self, device: int, row: int) -> None:
+        """Recompute the derived numbers of one cell."""
+        nodes, requested = self.nodes, self.requested
+        cell = device, row
+        slots, memory, cores = int(nodes.slots[cell]), int(nodes.memory[cell]), int(nodes.cores[cell])
+        used = int(requested.slots[cell]), int(requested.memory[cell]), int(requested.cores[cell])
+        requested.load[cell] = card_load(used, (slots, memory, cores))
+        requested.usable[cell] = (
+            used[0] < slots
+            and used[1] <= memory
+            and used[2] <= cores
+            and not requested.exclusive[cell]
+            and not requested.blocks[cell]
+            and bool(nodes.present[cell] and nodes.healthy[cell])
+            and not nodes.cordoned[cell]
+            and not nodes.duplicated[cell]
+        )
+
+
+def _padded(array: npt.NDArray[np.generic], devices: int, rows: int) -> npt.NDArray[np.generic]:
+    shape = (rows,) if array.ndim == 1 else (devices, rows)
+    grown = np.zeros(shape, array.dtype)
+    grown[tuple(slice(size) for size in array.shape)] = array
+    return grown

@@ -1,0 +1,131 @@
+"""Why a pod does not fit a node, with the numbers.
+
+Why it exists: the wire carries one short code per node; a person with a Pending pod needs to know which cards, how
+much is free and how much is wanted. It must not decide whether the pod fits. Invariant: the first reason has the code
+that filter gives for the node.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from accounting.allocate import Placement, allocate
+from accounting.filter import filter_nodes
+from accounting.fit import fit_pod, wanted_memory
+from accounting.holdings import requested_total
+from accounting.pod import Container, DeviceRequest, Pod
+from accounting.rejection import ABSENT, CHECKS, FITS, card_ranks
+from accounting.share import Share
+from accounting.snapshot import Snapshot, View
+from accounting.status import CODES, Code, Reason
+
+
+def explain_node(
+    snapshot: Snapshot, pod: Pod, node: str, positions: Mapping[str, int], blockers: tuple[str, ...] = ()
+) -> Placement | tuple[Reason, ...]:
+    """Return the pod's placement on a node, or the reasons against it, the deciding one first.
+
+    `positions`: device position of each card UUID on the node. `blockers`: keys of the pods on the node whose
+    allocation cannot be read.
+    """
+    if pod.invalid:
+        return tuple(Reason(Code.INVALID_REQUEST, str(invalid)) for invalid in pod.invalid)
+    row = snapshot.rows.get(node, -1)
+    if not pod.asks:
+        return Placement(tuple(() for _ in pod.containers), ())
+    uuids = {position: uuid for uuid, position in positions.items()}
+    placement = allocate(snapshot, pod, row, uuids) if row >= 0 else None
+    if placement is not None:
+        return placement
+    code = CODES[int(filter_nodes(snapshot, pod, np.array([row])).codes[0])]
+    view = snapshot.take(np.array([max(row, 0)]))
+    node_reason = _node_reason(code, view, pod, blockers)
+    return (node_reason,) if node_reason is not None else _card_reasons(code, view, pod, snapshot, uuids)
+
+
+def _node_reason(code: Code, view: View, pod: Pod, blockers: tuple[str, ...]) -> Reason | None:
+    if code is Code.NODE_UNKNOWN:
+        return Reason(code, "no such node")
+    if code is Code.NO_DEVICES:
+        return Reason(code, "the node registers no cards")
+    if code is Code.ALLOCATION_UNREADABLE:
+        return Reason(code, f"cards of these pods cannot be told: {', '.join(blockers)}")
+    if code is Code.INSUFFICIENT_NODE_COUNT:
+        allowed, taken = int(view.nodes.count_allocatable[0]), int(view.requested.count[0])
+        need = requested_total(pod.containers)[0].count
+        gone = "; its device plugin is gone" if allowed == 0 else ""
+        return Reason(
+            code, f"wants a count of {need} at its peak; the node allows {allowed}, its pods take {taken}{gone}"
+        )
+    return None
+
+
+def _card_reasons(code: Code, view: View, pod: Pod, snapshot: Snapshot, uuids: Mapping[int, str]) -> tuple[Reason, ...]:
+    fit = fit_pod(view, pod, snapshot, choose_cards=False)
+    container = pod.containers[int(fit.failed_at[0])]
+    request = container.request
+    if request is None:
+        return ()
+    share = fit.shares[int(fit.failed_at[0])]
+    ranks = card_ranks(view, share, request, pod, snapshot)[:, 0]
+    reasons: dict[Code, list[int]] = {}
+    for rank in sorted({int(rank) for rank in ranks} - {ABSENT, FITS}, reverse=True):
+        cards = np.flatnonzero(ranks == rank)
+        reasons.setdefault(CHECKS[rank], []).extend(int(card) for card in cards)
+    fitting = int(np.count_nonzero(ranks == FITS))
+    present = int(np.count_nonzero(ranks != ABSENT))
+    prefix = f"{_who(container, request)}{_so_far(fitting, request)}"
+    found = [
+        Reason(each, f"{prefix}; {_numbers(each, cards, view, share, request)}", tuple(uuids[card] for card in cards))
+        for each, cards in reasons.items()
+    ]
+    if code is Code.INSUFFICIENT_DEVICES:
+        found.insert(0, Reason(code, f"{_who(container, request)}; the node has {present}"))
+    if code is Code.NUMA_MISMATCH:
+        found.insert(
+            0, Reason(code, f"{_who(container, request)} of one NUMA node; no NUMA node has that many that fit")
+        )
+    return tuple(found)
+
+
+def _who(container: Container, request: DeviceRequest) -> str:
+    cards = "card" if request.count == 1 else "cards"
+    return f"{container.kind} container {container.name} wants {request.count} {cards}"
+
+
+def _so_far(fitting: int, request: DeviceRequest) -> str:
+    return "" if request.count == 1 else f", {fitting} fit"
+
+
+def _numbers(code: Code, cards: list[int], view: View, share: Share, request: DeviceRequest) -> str:
+    """Return the numbers behind a code for these cards (device positions of a one-column view)."""
+    nodes = view.nodes
+    if code is Code.INSUFFICIENT_MEMORY:
+        own = 0 if share.memory is None else share.memory
+        free = (view.free_memory - own)[:, 0]
+        wanted = np.broadcast_to(wanted_memory(view, request), free[:, np.newaxis].shape)[:, 0]
+        best = max(cards, key=lambda card: int(free[card] - wanted[card]))
+        share_text = f" ({request.memory_percentage} percent)" if request.memory_percentage else ""
+        return (
+            f"{int(wanted[best])} MiB{share_text} wanted, the freest of these cards has {int(free[best])} MiB free of "
+            f"{int(nodes.memory[best, 0])}"
+        )
+    if code is Code.INSUFFICIENT_CORES:
+        own_cores = 0 if share.cores is None else share.cores
+        best_cores = int(max((view.free_cores - own_cores)[cards, 0]))
+        return f"cores {request.cores} wanted, the freest of these cards has {best_cores} free"
+    if code is Code.INSUFFICIENT_SLOTS:
+        return f"all slots are taken ({int(max(nodes.slots[cards, 0]))} on the largest of these cards)"
+    return _TEXT[code]
+
+
+_TEXT = {
+    Code.TYPE_MISMATCH: "the pod's annotations exclude this model",
+    Code.MODE_MISMATCH: "the card's mode is not accepted (cards in mig mode are not managed yet)",
+    Code.UUID_MISMATCH: "the pod's annotations exclude this card",
+    Code.DEVICE_UNHEALTHY: "the card is registered as unhealthy",
+    Code.DEVICE_CORDONED: "the card is cordoned",
+    Code.DEVICE_BLOCKED: "an allocation that cannot be read names the card, or the register names it twice",
+    Code.DEVICE_OVERCOMMITTED: "more is held than the card has",
+    Code.EXCLUSIVE_CONFLICT: "one of the two wants the card for itself",
+}

@@ -1,0 +1,122 @@
+"""Which nodes can take a pod, and why the others cannot.
+
+Why it exists: this is the answer to kube-scheduler's filter. It must not know the wire. Invariant: it reads a snapshot
+and changes nothing; a pod's own booking never counts against it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.device_table import BoolArray, Int32Array, Rows
+from accounting.fit import fit_pod
+from accounting.holdings import requested_total
+from accounting.pod import Pod
+from accounting.rejection import CodeArray, node_codes
+from accounting.snapshot import Snapshot, View
+from accounting.status import CODE_NUMBER, Code
+
+#: Below this share of all rows, fitting the asked rows alone costs less than fitting every row.
+_WORTH_TAKING = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One entry per asked row: whether it fits, else a code's number and whether no eviction could help."""
+
+    feasible: BoolArray
+    codes: CodeArray
+    unresolvable: BoolArray
+
+
+def filter_nodes(
+    snapshot: Snapshot, pod: Pod, rows: Rows, own: tuple[int, Snapshot] | None = None, *, quota_exceeded: bool = False
+) -> Verdict:
+    """Judge the asked rows of a snapshot; -1 stands for a node that is not known.
+
+    `own`: the row where this pod is booked already, and the one-row state of that node without it.
+    """
+    if not pod.asks and not pod.invalid:
+        return _uniform(len(rows), None)
+    if pod.invalid:
+        return _uniform(len(rows), Code.INVALID_REQUEST)
+    if quota_exceeded:
+        return _uniform(len(rows), Code.QUOTA_EXCEEDED)
+    known = rows >= 0
+    if len(rows) < _WORTH_TAKING * snapshot.columns:
+        verdict = _judge(snapshot.take(np.maximum(rows, 0)), pod, snapshot)
+    else:
+        verdict = _spread(_judge(snapshot, pod, snapshot), np.maximum(rows, 0))
+    if own is not None:
+        row, without = own
+        single = _judge(without.take(np.array([next(iter(without.rows.values()))])), pod, without)
+        _put(verdict, rows == row, single)
+    return _with_unknown(verdict, ~known)
+
+
+def feasible_on(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
+    """Return (column,): whether each node can take the pod, cards and node-level rules together."""
+    return fit_pod(view, pod, snapshot, choose_cards=False).feasible & node_open(view, pod)
+
+
+def node_open(view: View, pod: Pod) -> BoolArray:
+    """Return (column,): whether a node may take the pod apart from its cards."""
+    open_nodes: BoolArray = view.nodes.registered & (view.requested.node_blocks == 0) & _count_fits(view, pod)
+    return open_nodes
+
+
+def _judge(view: View, pod: Pod, snapshot: Snapshot) -> Verdict:
+    fit = fit_pod(view, pod, snapshot, choose_cards=False)
+    feasible = fit.feasible & node_open(view, pod)
+    codes = np.zeros(view.columns, np.uint8)
+    unresolvable = np.zeros(view.columns, np.bool_)
+    failing = np.flatnonzero(~feasible)
+    if len(failing):
+        part = view if len(failing) == view.columns else view.take(failing)
+        codes[failing] = _node_level(part, pod, node_codes(view, fit, pod, snapshot, failing))
+        unresolvable[failing] = ~feasible_on(part.emptied(), pod, snapshot)
+    return Verdict(feasible, codes, unresolvable)
+
+
+def _node_level(view: View, pod: Pod, codes: CodeArray) -> CodeArray:
+    """Let the reasons that concern the whole node go before those of its cards; the last one set wins."""
+    codes[view.requested.node_blocks > 0] = CODE_NUMBER[Code.ALLOCATION_UNREADABLE]
+    codes[~_count_fits(view, pod)] = CODE_NUMBER[Code.INSUFFICIENT_NODE_COUNT]
+    codes[view.nodes.card_count == 0] = CODE_NUMBER[Code.NO_DEVICES]
+    codes[~view.nodes.registered] = CODE_NUMBER[Code.NODE_UNKNOWN]
+    return codes
+
+
+def _count_fits(view: View, pod: Pod) -> BoolArray:
+    """The kubelet's own count never shrinks before a pod ends, so a pod needs its peak count."""
+    need = requested_total(pod.containers)[0].count
+    allocatable: Int32Array = view.nodes.count_allocatable
+    # In 64 bits: a request may name 2^31 - 1 cards.
+    return (allocatable < 0) | (view.requested.count.astype(np.int64) + need <= allocatable)
+
+
+def _spread(verdict: Verdict, rows: Rows) -> Verdict:
+    return Verdict(verdict.feasible[rows], verdict.codes[rows], verdict.unresolvable[rows])
+
+
+def _put(verdict: Verdict, where: BoolArray, single: Verdict) -> None:
+    verdict.feasible[where] = single.feasible[0]
+    verdict.codes[where] = single.codes[0]
+    verdict.unresolvable[where] = single.unresolvable[0]
+
+
+def _with_unknown(verdict: Verdict, unknown: BoolArray) -> Verdict:
+    if unknown.any():
+        verdict.feasible[unknown] = False
+        verdict.codes[unknown] = CODE_NUMBER[Code.NODE_UNKNOWN]
+        verdict.unresolvable[unknown] = True
+    return verdict
+
+
+def _uniform(length: int, code: Code | None) -> Verdict:
+    number = 0 if code is None else CODE_NUMBER[code]
+    return Verdict(
+        np.full(length, code is None),
+        np.full(length, number, np.uint8),
+        np.full(length, code is not None),
+    )

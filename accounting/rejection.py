@@ -1,0 +1,99 @@
+"""Why single cards refuse a container, and which of the reasons speaks for the node.
+
+Why it exists: a node has one code on the wire, and the most useful one is that of the card that came closest to
+fitting. It must not know names or texts. Invariant: the checks are the same as in `fit.fitting_cards`, so a card
+without a rejection is exactly a card that fits.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from accounting.device_table import BoolArray, Int32Array, Rows
+from accounting.fit import Fit, wanted_memory
+from accounting.holdings import EXCLUSIVE_CORES
+from accounting.pod import DeviceRequest, Pod
+from accounting.selection_mask import accepted_modes, accepted_types, accepted_uuids
+from accounting.share import Share
+from accounting.snapshot import Snapshot, View
+from accounting.status import CODE_NUMBER, Code
+
+CodeArray = npt.NDArray[np.uint8]
+
+#: The checks in order. A card's rejection is its first failed check; the later it failed, the closer it came.
+CHECKS: tuple[Code, ...] = (
+    Code.TYPE_MISMATCH,
+    Code.MODE_MISMATCH,
+    Code.UUID_MISMATCH,
+    Code.DEVICE_UNHEALTHY,
+    Code.DEVICE_CORDONED,
+    Code.DEVICE_BLOCKED,
+    Code.DEVICE_OVERCOMMITTED,
+    Code.EXCLUSIVE_CONFLICT,
+    Code.INSUFFICIENT_SLOTS,
+    Code.EXCLUSIVE_CONFLICT,
+    Code.INSUFFICIENT_MEMORY,
+    Code.INSUFFICIENT_CORES,
+    Code.EXCLUSIVE_CONFLICT,
+)
+#: Ranks of cards that fit, and of padding and orphans.
+FITS, ABSENT = len(CHECKS), -1
+_CODE_OF_RANK = np.array([CODE_NUMBER[code] for code in CHECKS], np.uint8)
+
+
+def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snapshot: Snapshot) -> Int32Array:
+    """Return (device, column): the position in CHECKS of each card's first failed check, FITS or ABSENT."""
+    nodes, requested = view.nodes, view.requested
+    own_slots = 0 if share.slots is None else share.slots
+    free_cores = view.free_cores - (0 if share.cores is None else share.cores)
+    unused = (requested.slots + own_slots) == 0
+    held = requested.exclusive > 0
+    if share.exclusive is not None:
+        held = held | share.exclusive
+    everything = np.ones(nodes.present.shape, np.bool_)
+    selection = pod.selection
+    whole = request.cores >= EXCLUSIVE_CORES
+    passes: list[BoolArray | None] = [
+        accepted_types(view, selection, snapshot),
+        accepted_modes(view, selection, snapshot),
+        accepted_uuids(view, selection, snapshot),
+        nodes.healthy,
+        ~nodes.cordoned,
+        ~view.blocked,
+        ~view.overcommitted,
+        ~held,
+        view.free_slots > own_slots,
+        unused if pod.policies.card.mutex else None,
+        view.free_memory - (0 if share.memory is None else share.memory) >= wanted_memory(view, request),
+        (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0)),
+        unused if whole else None,
+    ]
+    ranks = np.full(nodes.present.shape, FITS, np.int32)
+    for rank in reversed(range(FITS)):
+        passed = passes[rank]
+        ranks[~(everything if passed is None else passed)] = rank
+    return np.where(nodes.present, ranks, ABSENT)
+
+
+def node_codes(view: View, fit: Fit, pod: Pod, snapshot: Snapshot, columns: Rows) -> CodeArray:
+    """Return the number of one code for each of these infeasible columns of a fit."""
+    codes = np.zeros(len(columns), np.uint8)
+    failed_at = fit.failed_at[columns]
+    for position in np.unique(failed_at[failed_at >= 0]):
+        request = pod.containers[position].request
+        if request is None:
+            continue
+        here = np.flatnonzero(failed_at == position)
+        part = view if len(here) == view.columns else view.take(columns[here])
+        share = fit.shares[int(position)].take(columns[here])
+        ranks = card_ranks(part, share, request, pod, snapshot)
+        codes[here] = _codes(ranks, request.count)
+    return codes
+
+
+def _codes(ranks: Int32Array, count: int) -> CodeArray:
+    """Return each column's code: too few cards at all, the closest rejection, or no NUMA node with enough."""
+    closest = np.maximum.reduce(np.where(ranks == FITS, ABSENT, ranks), axis=0)
+    codes = _CODE_OF_RANK[closest]
+    codes[np.add.reduce(ranks == FITS, axis=0) >= count] = CODE_NUMBER[Code.NUMA_MISMATCH]
+    codes[np.add.reduce(ranks != ABSENT, axis=0) < count] = CODE_NUMBER[Code.INSUFFICIENT_DEVICES]
+    return codes

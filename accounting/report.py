@@ -1,0 +1,130 @@
+"""The state of every card, and everything that is wrong, for people and for checks.
+
+Why it exists: verify and the lists of the API show the same rows. It must not know JSON. Invariant: everything here is
+recomputed from the cache's records and nodes, in a full order.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from accounting.cache import Cache
+from accounting.holdings import Resources
+from accounting.node import Device
+from accounting.pod_record import PodRecord
+from accounting.status import Problem, ProblemCode
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """One card of one node. `device` is None for a card that the node no longer registers."""
+
+    node: str
+    uuid: str
+    device: Device | None
+    cordoned: bool
+    capacity: Resources
+    requested: Resources
+    exclusive: bool
+    overcommitted: bool
+    blocked: tuple[ProblemCode, ...]
+    pods: tuple[str, ...]
+
+    @property
+    def free(self) -> Resources:
+        """Capacity - requested; negative where more is held than there is."""
+        return Resources(*(whole - used for whole, used in zip(self.capacity, self.requested, strict=True)))
+
+
+def device_reports(cache: Cache) -> list[DeviceReport]:
+    """Return every card, by node name, registered cards first in tie order, then orphans by UUID."""
+    return [report for node in cache.node_names() for report in node_report(cache, node)]
+
+
+def node_report(cache: Cache, node: str) -> list[DeviceReport]:
+    """Return the cards of one node."""
+    records = list(cache.pods_on(node))
+    known = cache.nodes.get(node)
+    registered = {} if known is None else {device.uuid: device for device in known.devices}
+    held = {use.uuid for record in records for use in record.held}
+    blocked = _blocked(cache, node, records, registered)
+    return [
+        _device(cache, node, uuid, registered.get(uuid), records, blocked)
+        for uuid in [*registered, *sorted(held - registered.keys())]
+    ]
+
+
+def problems(cache: Cache) -> list[Problem]:
+    """Return everything wrong with nodes, cards and pods, sorted."""
+    found = {problem for node in cache.nodes.values() for problem in node.problems}
+    found |= {record.problem for record in cache.pods.values() if record.problem is not None}
+    nodes_of: dict[str, list[str]] = defaultdict(list)
+    for report in device_reports(cache):
+        if report.device is not None:
+            nodes_of[report.uuid].append(report.node)
+        found.update(_device_problems(report))
+    for uuid, nodes in nodes_of.items():
+        if len(nodes) > 1:
+            message = f"is registered on the nodes {', '.join(nodes)}"
+            found.add(Problem(ProblemCode.DUPLICATE_DEVICE, f"device {uuid}", message))
+    return sorted(found)
+
+
+def _device(
+    cache: Cache,
+    node: str,
+    uuid: str,
+    device: Device | None,
+    records: list[PodRecord],
+    blocked: dict[str, tuple[ProblemCode, ...]],
+) -> DeviceReport:
+    uses = [(record.key, use) for record in records for use in record.held if use.uuid == uuid]
+    requested = Resources(
+        sum(use.slots for _, use in uses), sum(use.memory for _, use in uses), sum(use.cores for _, use in uses)
+    )
+    capacity = Resources(0, 0, 0) if device is None else Resources(device.slots, device.memory, device.cores)
+    exclusive = any(use.exclusive for _, use in uses)
+    beside = exclusive and len(uses) + sum(use.crowded for _, use in uses) > 1
+    return DeviceReport(
+        node=node,
+        uuid=uuid,
+        device=device,
+        cordoned=node in cache.nodes and uuid in cache.nodes[node].cordoned,
+        capacity=capacity,
+        requested=requested,
+        exclusive=exclusive,
+        overcommitted=beside or any(used > whole for used, whole in zip(requested, capacity, strict=True)),
+        blocked=blocked.get(uuid, ()),
+        pods=tuple(key for key, _ in uses),
+    )
+
+
+def _blocked(
+    cache: Cache, node: str, records: list[PodRecord], registered: dict[str, Device]
+) -> dict[str, tuple[ProblemCode, ...]]:
+    """Return card UUID -> the codes of what blocks it."""
+    codes: dict[str, set[ProblemCode]] = defaultdict(set)
+    if node in cache.nodes:
+        for uuid in cache.nodes[node].duplicated:
+            codes[uuid].add(ProblemCode.DUPLICATE_DEVICE)
+    for record in records:
+        if record.blocks is None or record.problem is None:
+            continue
+        for uuid in [uuid for uuid in record.blocks if uuid in registered] or registered:
+            codes[uuid].add(record.problem.code)
+    return {uuid: tuple(sorted(found)) for uuid, found in codes.items()}
+
+
+def _device_problems(report: DeviceReport) -> Iterator[Problem]:
+    where = f"node {report.node} device {report.uuid}"
+    if report.device is None:
+        message = f"is not registered any more but held by {', '.join(report.pods)}"
+        yield Problem(ProblemCode.ORPHANED_DEVICE, where, message)
+    if report.overcommitted:
+        short = [
+            f"{name} {used} held of {whole}"
+            for name, used, whole in zip(report.capacity._fields, report.requested, report.capacity, strict=True)
+            if used > whole
+        ]
+        message = "; ".join(short) or f"an exclusive holder shares it: {', '.join(report.pods)}"
+        yield Problem(ProblemCode.OVERCOMMITTED, where, message)

@@ -1,0 +1,119 @@
+"""The lists of /api/v1 and the embedded cluster's pod API.
+
+It must not know kube-scheduler's verbs. Invariant: reading changes nothing; a body that cannot be used changes nothing
+and gets 400 with the field, the value and why.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from accounting.pod import Pod
+from accounting.report import device_reports, node_report
+from extender import render
+from extender.cluster import Cluster
+from extender.loading import checked_pod
+from extender.manifests import InputError, parse_manifests
+
+Json = dict[str, Any]
+
+
+class Api:
+    """Handlers over one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [
+            web.get("/api/v1/pods", self.pods),
+            web.post("/api/v1/pods", self.post_pod),
+            web.delete("/api/v1/pods/{namespace}/{name}", self.delete_pod),
+            web.get("/api/v1/nodes", self.nodes),
+            web.get("/api/v1/verify", self.verify),
+            web.get("/api/v1/quotas", self.quotas),
+        ]
+
+    async def pods(self, _request: web.Request) -> web.Response:
+        """Every pod that asks for or holds cards."""
+        cluster = self._cluster
+        return json_response([render.pod_entry(pod, cluster.record(pod)) for pod in cluster.pods()])
+
+    async def nodes(self, _request: web.Request) -> web.Response:
+        """Every node with its cards."""
+        cache = self._cluster.cache
+        return json_response([render.node_devices(name, node_report(cache, name)) for name in cache.node_names()])
+
+    async def verify(self, _request: web.Request) -> web.Response:
+        """Every card and everything that is wrong."""
+        return json_response(verify_report(self._cluster))
+
+    async def quotas(self, _request: web.Request) -> web.Response:
+        """Every limit on a managed resource, what is used, and what the API server itself charges."""
+        return json_response(quota_rows(self._cluster))
+
+    async def post_pod(self, request: web.Request) -> web.Response:
+        """Create a pod, or replace it with its status."""
+        try:
+            pod = posted_pod(await request.read(), self._cluster)
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        known = self._cluster.pod(pod.uid)
+        if known is not None and known.node is not None and pod.node not in (None, known.node):
+            text = f"spec.nodeName: {pod.node}: pod {pod.key} is bound to node {known.node}"
+            return json_response({"error": text}, status=409)
+        kept = self._cluster.put_pod(pod)
+        return json_response(render.pod_entry(kept, self._cluster.record(kept)), status=201 if known is None else 200)
+
+    async def delete_pod(self, request: web.Request) -> web.Response:
+        """Delete a pod and release what it holds."""
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        pod = self._cluster.pod_named(namespace, name)
+        if pod is None:
+            return json_response({"error": f"pod: {namespace}/{name}: not found"}, status=404)
+        self._cluster.delete_pod(pod.uid)
+        return json_response({"deleted": pod.key, "uid": pod.uid})
+
+
+def posted_pod(body: bytes, cluster: Cluster) -> Pod:
+    """Read one Pod from a body. Raises `InputError`."""
+    manifests = list(parse_manifests(body, "body", "pod")) if body.strip() else []
+    if len(manifests) != 1 or manifests[0].kind != "Pod":
+        raise InputError("body", f"{len(manifests)} objects", "must be one Pod")
+    return checked_pod(manifests[0], cluster.settings)
+
+
+def verify_report(cluster: Cluster) -> Json:
+    """Return {"devices", "problems"}."""
+    return {
+        "devices": [render.device(report) for report in device_reports(cluster.cache)],
+        "problems": [render.problem(problem) for problem in cluster.problems()],
+    }
+
+
+def quota_rows(cluster: Cluster) -> list[Json]:
+    """Return one row per namespace and limited resource, sorted."""
+    charged: dict[tuple[str, str], int] = defaultdict(int)
+    for pod in cluster.pods():
+        if not pod.terminal:
+            for resource, amount in pod.api_charge:
+                charged[pod.namespace, resource] += amount
+    return [
+        {
+            "namespace": namespace,
+            "resource": resource,
+            "hard": hard,
+            "used": cluster.quotas.amount(cluster.cache.used(namespace), resource),
+            "api_charge": charged[namespace, resource],
+        }
+        for namespace in cluster.quotas.namespaces()
+        for resource, hard in cluster.quotas.limits(namespace).items()
+    ]
+
+
+def json_response(value: object, status: int = 200) -> web.Response:
+    """Return a JSON response."""
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

@@ -1,0 +1,53 @@
+"""`account -f POD`: what a pod holds, per container, per card, per phase.
+
+It takes the allocation annotation at its word, whether or not the pod is bound.
+"""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from accounting.pod import Pod, UnreadableAllocation
+from accounting.pod_record import record_pod
+from extender.commands.common import print_json, print_lines, read_pods, table
+from extender.config import Settings
+from extender.manifests import InputError
+from extender.render import account
+
+
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Run the command. Raises `InputError`."""
+    entries = [account_entry(pod) for pod in read_pods(arguments.filename, settings)]
+    if arguments.output == "json":
+        print_json(entries[0] if len(entries) == 1 else entries)
+    else:
+        print_lines(line for entry in entries for line in _text(entry))
+    return 0
+
+
+def account_entry(pod: Pod) -> dict[str, Any]:
+    """Return a pod's account. Raises `InputError` for an annotation or a request that cannot be used."""
+    if isinstance(pod.allocation, UnreadableAllocation):
+        why = pod.allocation.why
+        raise InputError(why.field, why.value, why.why)
+    if pod.allocation is None and pod.invalid:
+        invalid = pod.invalid[0]
+        raise InputError(invalid.field, invalid.value, invalid.why)
+    return account(pod, record_pod(pod))
+
+
+def _text(entry: dict[str, Any]) -> Iterator[str]:
+    yield f"pod {entry['pod']}  state {entry['state']}"
+    rows = []
+    for container in entry["containers"]:
+        devices = container["devices"] or [{"uuid": "-", "memory": "-", "cores": "-"}]
+        rows += [(container["name"], container["kind"], *device.values()) for device in devices]
+    yield from table(("CONTAINER", "KIND", "CARD", "MEMORY MiB", "CORES %"), rows)
+    held = [(phase, uuid, *use.values()) for phase in ("peak", "steady", "held") for uuid, use in entry[phase].items()]
+    if held:
+        yield from table(("PHASE", "CARD", "SLOTS", "MEMORY MiB", "CORES %"), held)
+    totals = [(phase, *entry["total"][phase].values()) for phase in ("peak", "steady")]
+    yield from table(("TOTAL", "COUNT", "MEMORY MiB", "CORES %"), totals)
+    for uncertain in entry["total"]["uncertain"]:
+        yield f"memory not known before a card is chosen: {uncertain}"
+    yield ""

@@ -1,0 +1,50 @@
+"""What the commands share: reading pods and clusters, and printing.
+
+It must not know a command. Invariant: nothing is printed before everything was read.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+
+import orjson
+
+from accounting.pod import Pod
+from extender.cluster import Cluster
+from extender.config import Settings
+from extender.loading import checked_pod, load_objects
+from extender.manifests import InputError, read_manifests
+
+
+def read_pods(path: str, settings: Settings) -> list[Pod]:
+    """Read the Pods of a file; other kinds beside them are passed over. Raises `InputError`."""
+    manifests = read_manifests(path, "-f")
+    pods = [manifest for manifest in manifests if manifest.kind == "Pod"]
+    if not pods:
+        raise InputError("kind", manifests[0].kind if manifests else "(none)", f"{path} holds no Pod")
+    return [checked_pod(manifest, settings) for manifest in pods]
+
+
+def read_cluster(paths: Iterable[str], settings: Settings) -> Cluster:
+    """Read cluster files into an embedded cluster. Raises `InputError`."""
+    cluster = Cluster(settings)
+    cluster.load(load_objects(paths, settings))
+    return cluster
+
+
+def print_json(value: object) -> None:
+    """Print indented JSON."""
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.flush()
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print text lines."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return rows as aligned columns under a header."""
+    cells = [list(map(str, row)) for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -1,0 +1,49 @@
+"""`explain -f POD --cluster FILE`: which nodes take a pod, on which cards, and why the others do not.
+
+It ignores the pod's own booking. It does not judge taints, affinity or CPU.
+"""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from extender.commands.common import print_json, print_lines, read_cluster, read_pods, table
+from extender.config import Settings
+from extender.explaining import explain
+
+_LIMITS = "Taints, affinity, CPU and memory of the node are not judged here; kube-scheduler does that."
+
+
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Run the command; 1 if some pod fits no node. Raises `InputError`."""
+    pods = read_pods(arguments.filename, settings)
+    cluster = read_cluster(arguments.cluster, settings)
+    answers = [explain(cluster, pod) for pod in pods]
+    if arguments.output == "json":
+        print_json(answers[0] if len(answers) == 1 else answers)
+    else:
+        print_lines(line for answer in answers for line in _text(answer))
+    return 0 if all(any(node["fits"] for node in answer["nodes"]) for answer in answers) else 1
+
+
+def _text(answer: dict[str, Any]) -> Iterator[str]:
+    fitting = [node for node in answer["nodes"] if node["fits"]]
+    yield f"pod {answer['pod']}: fits {len(fitting)} of {len(answer['nodes'])} nodes"
+    rows = []
+    for node in sorted(fitting, key=lambda node: -node["score"]):
+        cards = [
+            f"{uuid} (slots {use['slots']}, {use['memory']} MiB, cores {use['cores']})"
+            for uuid, use in node["devices"].items()
+        ]
+        rows.append((node["node"], node["score"], ", ".join(cards) or "-"))
+    if rows:
+        yield from table(("NODE", "SCORE", "CARDS AT ITS PEAK"), rows)
+    for node in answer["nodes"]:
+        if not node["fits"]:
+            yield f"node {node['node']} does not fit:"
+            for reason in node["reasons"]:
+                yield f"  {reason['code']}: {reason['message']}"
+                if reason["devices"]:
+                    yield f"    cards: {', '.join(reason['devices'])}"
+    yield _LIMITS
+    yield ""

@@ -1,0 +1,71 @@
+"""Run the extender on an embedded cluster read from dumps, or on the bundled example."""
+
+import argparse
+import asyncio
+import signal
+import sys
+
+from extender.cluster import Cluster
+from extender.config import ServerSettings, Settings
+from extender.loading import example_cluster, load_objects
+from extender.logs import configure_logs, logger
+from extender.manifests import InputError
+from extender.server import make_app, start
+
+
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT. SIGHUP reads the files again. Raises `InputError`."""
+    configure_logs(json=arguments.log_format == "json")
+    server = ServerSettings(bind_address=arguments.bind_address, port=arguments.port)
+    paths = arguments.cluster or [example_cluster()]
+    cluster = Cluster(settings, server.remembered_pods)
+    cluster.load(load_objects(paths, settings))
+    asyncio.run(_serve(cluster, paths, server))
+    return 0
+
+
+async def _serve(cluster: Cluster, paths: list[str], settings: ServerSettings) -> None:
+    try:
+        runner, port = await start(make_app(cluster, settings), settings)
+    except (OSError, OverflowError) as error:
+        address = f"{settings.bind_address}:{settings.port}"
+        raise InputError("--bind-address, --port", address, str(error)) from None
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, reload_files, cluster, paths)
+    sys.stdout.write(_welcome(cluster, paths, f"http://{settings.bind_address}:{port}"))
+    sys.stdout.flush()
+    try:
+        await stopped.wait()
+    finally:
+        await runner.cleanup()
+    logger().info("stopped")
+
+
+def reload_files(cluster: Cluster, paths: list[str]) -> None:
+    """Read the files again; a file that cannot be read leaves everything as it was."""
+    try:
+        objects = load_objects(paths, cluster.settings)
+    except InputError as error:
+        logger().error("files not read again", why=str(error))
+        return
+    cluster.load(objects)
+    logger().info("files read again", nodes=len(objects.nodes), pods=len(objects.pods))
+
+
+def _welcome(cluster: Cluster, paths: list[str], url: str) -> str:
+    cards = sum(len(node.devices) for node in cluster.cache.nodes.values())
+    return f"""gpu-extender listens on {url}
+cluster: {len(cluster.cache.nodes)} nodes, {cards} cards, {len(cluster.cache.pods)} pods on them, \
+{len(cluster.problems())} problems ({", ".join(paths)})
+
+Try:
+  curl -s {url}/api/v1/nodes
+  curl -s {url}/api/v1/pods
+  curl -s {url}/api/v1/verify
+  curl -s {url}/metrics
+  make demo
+Stop with Ctrl-C. Read the files again with SIGHUP.
+"""

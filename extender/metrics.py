@@ -1,0 +1,93 @@
+"""Prometheus metrics.
+
+Why it exists: latencies are observed where requests are answered, everything else is read from the state when somebody
+scrapes. It must not keep state of its own. Invariant: no label takes a pod, a card or a node as value.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from accounting.report import device_reports
+from accounting.status import ProblemCode
+from extender import __version__
+from extender.verbs import Verbs
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.5)
+
+
+class Metrics:
+    """The registry and the one thing that is observed."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self.registry = CollectorRegistry()
+        self.duration = Histogram(
+            "gpu_extender_request_duration_seconds",
+            "Time from the whole body received to the answer built, by verb and result.",
+            ["verb", "result"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.registry.register(_StateCollector(verbs))
+
+
+class _StateCollector(Collector):
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+
+    def collect(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily("gpu_extender_build_info", "Always 1.", labels=["version"])
+        info.add_metric([__version__], 1)
+        yield info
+        yield from self._counters()
+        yield from self._cluster()
+        yield from _devices(self._verbs)
+
+    def _counters(self) -> Iterator[Metric]:
+        rejected = CounterMetricFamily(
+            "gpu_extender_nodes_rejected", "Nodes refused by filter, by reason code.", labels=["code"]
+        )
+        for code, count in sorted(self._verbs.rejected.items()):
+            rejected.add_metric([code], count)
+        yield rejected
+        name = "gpu_extender_answers_from_memory"
+        text = "Verb calls answered from memory: the same question on the same state."
+        yield CounterMetricFamily(name, text, value=self._verbs.answered_from_memory)
+
+    def _cluster(self) -> Iterator[Metric]:
+        cluster = self._verbs.cluster
+        nodes, pods = len(cluster.cache.nodes), len(cluster.cache.pods)
+        yield GaugeMetricFamily("gpu_extender_cache_nodes", "Nodes known.", value=nodes)
+        yield GaugeMetricFamily("gpu_extender_cache_pods", "Pods that hold cards or block them.", value=pods)
+        found = GaugeMetricFamily("gpu_extender_problems", "What verify reports now, by code.", labels=["code"])
+        codes = [problem.code for problem in cluster.problems()]
+        for code in ProblemCode:
+            found.add_metric([code.value], codes.count(code))
+        yield found
+        hard = GaugeMetricFamily("gpu_extender_quota_hard", "Tightest limit.", labels=["namespace", "resource"])
+        used = GaugeMetricFamily("gpu_extender_quota_used", "Charged to pods now.", labels=["namespace", "resource"])
+        for namespace in cluster.quotas.namespaces():
+            total = cluster.cache.used(namespace)
+            for resource, limit in cluster.quotas.limits(namespace).items():
+                hard.add_metric([namespace, resource], limit)
+                used.add_metric([namespace, resource], cluster.quotas.amount(total, resource))
+        yield hard
+        yield used
+
+
+def _devices(verbs: Verbs) -> Iterator[Metric]:
+    """Sums over all registered cards; a card that is gone has no capacity and is counted in the problems."""
+    capacity = GaugeMetricFamily("gpu_extender_capacity", "Slots, MiB and percent registered.", labels=["dimension"])
+    requested = GaugeMetricFamily("gpu_extender_requested", "Slots, MiB and percent held.", labels=["dimension"])
+    sums = {"slots": [0, 0], "memory_mib": [0, 0], "cores_percent": [0, 0]}
+    for report in device_reports(verbs.cluster.cache):
+        for pair, whole, held in zip(sums.values(), report.capacity, report.requested, strict=True):
+            pair[0] += whole
+            pair[1] += held
+    for dimension, (whole, held) in sums.items():
+        capacity.add_metric([dimension], whole)
+        requested.add_metric([dimension], held)
+    yield capacity
+    yield requested

@@ -1,0 +1,120 @@
+"""The JSON that the commands and the API show.
+
+Why it exists: `account`, `explain`, `verify` and /api/v1 promise exact keys; they are made here and nowhere else. It
+must not compute anything that accounting can. Invariant: plain dicts of strings, integers, booleans and lists, in a
+full order.
+"""
+
+from typing import Any
+
+from accounting.allocate import Placement
+from accounting.holdings import DeviceUse, Total
+from accounting.pod import Container, Pod, UnreadableAllocation
+from accounting.pod_record import PodRecord, State
+from accounting.report import DeviceReport
+from accounting.status import Problem, Reason
+
+Json = dict[str, Any]
+
+
+def account(pod: Pod, record: PodRecord, *, counts: bool = True) -> Json:
+    """Return what a pod holds. With `counts` False (an unbound pod of a cluster) its annotation counts nothing."""
+    allocation = None if isinstance(pod.allocation, UnreadableAllocation) else pod.allocation
+    rows = allocation if allocation is not None and counts else tuple(() for _ in pod.containers)
+    return {
+        "pod": pod.key,
+        "uid": pod.uid,
+        "state": (record.state if counts else State.RELEASED).value,
+        "containers": [
+            {
+                "name": container.name,
+                "kind": container.kind.value,
+                "devices": [{"uuid": row.uuid, "memory": row.memory, "cores": row.cores} for row in own],
+            }
+            for container, own in zip(pod.containers, rows, strict=True)
+        ],
+        "peak": _uses(record.peak) if counts else {},
+        "steady": _uses(record.steady) if counts else {},
+        "held": _uses(record.held) if counts else {},
+        "total": {
+            "peak": _total(record.total_peak),
+            "steady": _total(record.total_steady),
+            "uncertain": [] if allocation is not None and counts else _uncertain(pod.containers),
+        },
+    }
+
+
+def pod_entry(pod: Pod, record: PodRecord) -> Json:
+    """Return an entry of /api/v1/pods: the account and the node."""
+    entry = account(pod, record, counts=pod.node is not None)
+    entry["node"] = pod.node
+    entry["api_charge"] = dict(pod.api_charge)
+    if record.problem is not None:
+        entry["problem"] = problem(record.problem)
+    if pod.invalid:
+        entry["invalid"] = [str(invalid) for invalid in pod.invalid]
+    return entry
+
+
+def device(report: DeviceReport) -> Json:
+    """Return one card as verify and /api/v1/nodes show it."""
+    card = report.device
+    return {
+        "node": report.node,
+        "uuid": report.uuid,
+        "capacity": report.capacity._asdict(),
+        "requested": report.requested._asdict(),
+        "free": report.free._asdict(),
+        "overcommitted": report.overcommitted,
+        "blocked": [code.value for code in report.blocked],
+        "pods": list(report.pods),
+        "registered": card is not None,
+        "healthy": card is not None and card.healthy,
+        "cordoned": report.cordoned,
+        "exclusive": report.exclusive,
+        "index": None if card is None else card.index,
+        "numa": None if card is None else card.numa,
+        "type": None if card is None else card.type,
+        "mode": None if card is None else card.mode,
+    }
+
+
+def node_devices(node: str, reports: list[DeviceReport]) -> Json:
+    """Return an entry of /api/v1/nodes."""
+    return {"node": node, "devices": [device(report) for report in reports]}
+
+
+def problem(found: Problem) -> Json:
+    """Return a problem as verify shows it."""
+    return {"code": found.code.value, "object": found.object, "message": found.message}
+
+
+def explained_node(node: str, outcome: Placement | tuple[Reason, ...], score: int) -> Json:
+    """Return one node of an explanation."""
+    if isinstance(outcome, Placement):
+        return {"node": node, "fits": True, "devices": _uses(outcome.peak), "score": score}
+    return {
+        "node": node,
+        "fits": False,
+        "reasons": [
+            {"code": reason.code.value, "message": reason.message, "devices": list(reason.devices)}
+            for reason in outcome
+        ],
+    }
+
+
+def _uses(uses: tuple[DeviceUse, ...]) -> Json:
+    return {use.uuid: {"slots": use.slots, "memory": use.memory, "cores": use.cores} for use in uses}
+
+
+def _total(total: Total) -> Json:
+    return total._asdict()
+
+
+def _uncertain(containers: tuple[Container, ...]) -> list[str]:
+    """Return the memory that is not known before a card is chosen."""
+    return [
+        f"{'whole card' if request.whole else 'percentage'} in container {container.name}"
+        for container in containers
+        if (request := container.request) is not None and request.memory_percentage
+    ]

@@ -1,0 +1,136 @@
+"""Pod, Node and ResourceQuota as far as they are read (Kubernetes core/v1).
+
+Why it exists: Go sends null for empty lists and maps and leaves out what is empty, so every field is optional here. It
+must not interpret values. Invariant: an unknown field is skipped, a field of the wrong JSON type is an error that names
+its path.
+"""
+
+from typing import Any
+
+import msgspec
+
+Strings = dict[str, str]
+
+
+class ObjectMeta(msgspec.Struct):
+    """metadata."""
+
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resourceVersion: str | None = None
+    annotations: Strings | None = None
+    labels: Strings | None = None
+    deletionTimestamp: str | None = None
+
+
+class Resources(msgspec.Struct):
+    """A container's resources; quantities are JSON strings or numbers and are read later."""
+
+    limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
+
+
+class RestartPolicyRule(msgspec.Struct):
+    """An entry of restartPolicyRules (KEP-5307)."""
+
+    action: str | None = None
+
+
+class Container(msgspec.Struct):
+    """A container of either list."""
+
+    name: str | None = None
+    restartPolicy: str | None = None
+    restartPolicyRules: list[RestartPolicyRule] | None = None
+    resources: Resources | None = None
+
+
+class PodSpec(msgspec.Struct):
+    """spec."""
+
+    nodeName: str | None = None
+    initContainers: list[Container] | None = None
+    containers: list[Container] | None = None
+    overhead: dict[str, Any] | None = None
+    priority: int | None = None
+
+
+class Terminated(msgspec.Struct):
+    """state.terminated."""
+
+    exitCode: int | None = None
+    startedAt: str | None = None
+    finishedAt: str | None = None
+
+
+class ContainerState(msgspec.Struct):
+    """state; only what decides whether an init is over."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct):
+    """An entry of initContainerStatuses."""
+
+    name: str | None = None
+    state: ContainerState | None = None
+
+
+class Condition(msgspec.Struct):
+    """An entry of conditions."""
+
+    type: str | None = None
+    status: str | None = None
+
+
+class PodStatus(msgspec.Struct):
+    """status."""
+
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+    initContainerStatuses: list[ContainerStatus] | None = None
+
+
+class Pod(msgspec.Struct):
+    """A Pod."""
+
+    metadata: ObjectMeta | None = None
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+
+class NodeStatus(msgspec.Struct):
+    """status of a Node."""
+
+    allocatable: dict[str, Any] | None = None
+
+
+class Node(msgspec.Struct):
+    """A Node."""
+
+    metadata: ObjectMeta | None = None
+    status: NodeStatus | None = None
+
+
+class QuotaSpec(msgspec.Struct):
+    """spec of a ResourceQuota."""
+
+    hard: dict[str, Any] | None = None
+    scopes: list[str] | None = None
+    scopeSelector: dict[str, Any] | None = None
+
+
+class ResourceQuota(msgspec.Struct):
+    """A ResourceQuota."""
+
+    metadata: ObjectMeta | None = None
+    spec: QuotaSpec | None = None
+
+
+_node_decoder = msgspec.json.Decoder(Node)
+
+
+def decode_node(raw: msgspec.Raw | bytes) -> Node:
+    """Decode a Node. Raises `msgspec.DecodeError`, a ValueError, naming the field."""
+    return _node_decoder.decode(raw)

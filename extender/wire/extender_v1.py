@@ -1,0 +1,207 @@
+"""kube-scheduler's extender protocol v1: requests in, answers out.
+
+Why it exists: the Go structs have no JSON tags, so keys are written exactly as the fields are spelled and read in any
+case. It must not know cards. Invariants: every answer is one that kube-scheduler decodes (integers, never a null for
+a node, no percent sign in an Error), and answers for thousands of nodes are built from lists of names, not from
+objects per node. Source: k8s.io/kube-scheduler/extender/v1/types.go.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from extender.wire.core_v1 import Pod
+
+NULL_VICTIMS = b'{"NodeNameToMetaVictims":null}'
+
+
+class WireError(Exception):
+    """A body that cannot be answered normally. The text goes into the Error field, or to the log."""
+
+
+class _NodeMeta(msgspec.Struct):
+    name: str | None = None
+
+
+class _NodeName(msgspec.Struct):
+    metadata: _NodeMeta | None = None
+
+
+class _NodeList(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+class _Args(msgspec.Struct):
+    Pod: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    Nodes: _NodeList | msgspec.UnsetType | None = msgspec.UNSET
+    NodeNames: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class ExtenderArgs(msgspec.Struct):
+    """A decoded filter or prioritize request."""
+
+    raw_pod: bytes
+    pod: Pod
+    names: list[str]
+    """The candidate nodes: NodeNames, or the names of Nodes.items."""
+    items: list[msgspec.Raw] | None
+    """The Node objects as they came, when the request carries them."""
+    item_names: list[str]
+    by_name: bool
+    """The request carries NodeNames."""
+
+
+class BindingArgs(msgspec.Struct):
+    """A decoded bind request."""
+
+    PodName: str = ""
+    PodNamespace: str = ""
+    PodUID: str = ""
+    Node: str = ""
+
+
+_args_decoder = msgspec.json.Decoder(_Args)
+_pod_decoder = msgspec.json.Decoder(Pod)
+_binding_decoder = msgspec.json.Decoder(BindingArgs)
+_name_decoder = msgspec.json.Decoder(_NodeName)
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def decode_args(body: bytes) -> ExtenderArgs:
+    """Read ExtenderArgs. Raises `WireError` for a null Pod, no node list, or a body that does not decode."""
+    try:
+        args = _args_decoder.decode(body)
+        if msgspec.UNSET in (args.Pod, args.Nodes, args.NodeNames):
+            args = _args_decoder.decode(_with_exact_keys(body, _Args.__struct_fields__))
+        if args.Pod is msgspec.UNSET or bytes(args.Pod) == b"null":
+            raise WireError("Pod: null: the request has no pod")
+        raw_pod = bytes(args.Pod)
+        pod = _pod_decoder.decode(raw_pod)
+        items = args.Nodes.items or [] if isinstance(args.Nodes, _NodeList) else None
+        item_names = [_node_name(item) for item in items or ()]
+    except msgspec.DecodeError as error:
+        raise WireError(f"request body: {error}") from None
+    if isinstance(args.NodeNames, list):
+        return ExtenderArgs(raw_pod, pod, args.NodeNames, items, item_names, by_name=True)
+    if items is None:
+        raise WireError("NodeNames: null: the request has neither NodeNames nor Nodes")
+    return ExtenderArgs(raw_pod, pod, item_names, items, item_names, by_name=False)
+
+
+def decode_binding(body: bytes) -> BindingArgs:
+    """Read ExtenderBindingArgs. Raises `WireError` if a field is missing or empty."""
+    try:
+        args = _binding_decoder.decode(_with_exact_keys(body, BindingArgs.__struct_fields__))
+    except msgspec.DecodeError as error:
+        raise WireError(f"request body: {error}") from None
+    for name in BindingArgs.__struct_fields__:
+        if not getattr(args, name):
+            raise WireError(f"{name}: empty: the request names no {name}")
+    return args
+
+
+def encode_filter(
+    passed: Sequence[str],
+    failed: Mapping[str, str],
+    unresolvable: Mapping[str, str],
+    items: Iterable[msgspec.Raw] | None,
+    *,
+    by_name: bool,
+) -> bytes:
+    """Return ExtenderFilterResult.
+
+    `items`: the passing Node objects, echoed untouched when the request carried them.
+    """
+    nodes = b"null" if items is None else b'{"metadata":{},"items":[' + b",".join(map(bytes, items)) + b"]}"
+    names = orjson.dumps(passed) if by_name else b"null"
+    return b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":""}' % (
+        nodes,
+        names,
+        orjson.dumps(failed),
+        orjson.dumps(unresolvable),
+    )
+
+
+def encode_filter_error(text: str) -> bytes:
+    """Return an ExtenderFilterResult that says "I do not know"."""
+    return (
+        b'{"Nodes":null,"NodeNames":null,"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":%b}'
+        % orjson.dumps(_error_text(text))
+    )
+
+
+def encode_priorities(scores: Iterable[tuple[str, int]]) -> bytes:
+    """Return a HostPriorityList; hosts that are not listed count as 0."""
+    return orjson.dumps([{"Host": host, "Score": score} for host, score in scores])
+
+
+def encode_binding(error: str = "") -> bytes:
+    """Return ExtenderBindingResult; empty text is success."""
+    return b'{"Error":%b}' % orjson.dumps(_error_text(error))
+
+
+def echo_victims(body: bytes) -> bytes:
+    """Return the offered candidates of an ExtenderPreemptionArgs as meta victims, unchanged.
+
+    A candidate that is null, or a null among its pods, is dropped: a null crashes kube-scheduler.
+    """
+    try:
+        args = _folded(msgspec.json.decode(body), "")
+    except msgspec.DecodeError as error:
+        raise WireError(f"request body: {error}") from None
+    meta, full = args.get("nodenametometavictims"), args.get("nodenametovictims")
+    offered = meta if isinstance(meta, dict) else full
+    if not isinstance(args.get("pod"), dict) or not isinstance(offered, dict):
+        raise WireError("NodeNameToMetaVictims: null: the request has no pod or no candidates")
+    victims = {name: _meta_victims(candidate) for name, candidate in offered.items() if isinstance(candidate, dict)}
+    return orjson.dumps({"NodeNameToMetaVictims": victims})
+
+
+def _meta_victims(candidate: dict[str, Any]) -> dict[str, Any]:
+    folded = _folded(candidate, "")
+    violations = folded.get("numpdbviolations")
+    pods = folded.get("pods")
+    return {
+        "Pods": [{"UID": uid} for pod in pods or () if (uid := _victim_uid(pod))] if isinstance(pods, list) else [],
+        "NumPDBViolations": violations if type(violations) is int else 0,
+    }
+
+
+def _victim_uid(pod: object) -> str | None:
+    """Return the UID of a MetaPod ({"UID"}) or of a whole Pod (metadata.uid)."""
+    if not isinstance(pod, dict):
+        return None
+    uid = _folded(pod, "").get("uid")
+    if uid is None and isinstance(pod.get("metadata"), dict):
+        uid = pod["metadata"].get("uid")
+    return uid if isinstance(uid, str) and uid else None
+
+
+def _folded(value: object, field: str) -> dict[str, Any]:
+    """Return an object with its keys in lower case."""
+    if not isinstance(value, dict):
+        raise WireError(f"request body{field}: must be a JSON object")
+    return {key.casefold(): each for key, each in value.items()}
+
+
+def _with_exact_keys(body: bytes, fields: tuple[str, ...]) -> bytes:
+    """Return the object with its top-level keys spelled as the fields are; an exact key goes before a folded one."""
+    found = _object_decoder.decode(body)
+    folded = {key.casefold(): raw for key, raw in found.items()}
+    exact = {field: found.get(field, folded.get(field.casefold())) for field in fields}
+    return msgspec.json.encode({field: raw for field, raw in exact.items() if raw is not None})
+
+
+def _node_name(item: msgspec.Raw) -> str:
+    node = _name_decoder.decode(item)
+    name = node.metadata.name if node.metadata is not None else None
+    if not name:
+        raise WireError("Nodes.items[].metadata.name: empty: a node has no name")
+    return name
+
+
+def _error_text(text: str) -> str:
+    # kube-scheduler passes the text through a format string when it makes the event.
+    return text.replace("%", " percent")

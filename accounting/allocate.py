@@ -29,6 +29,10 @@ def allocate(snapshot: Snapshot, pod: Pod, row: int, uuids: dict[int, str]) -> P
 
     `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node.
     """
+    if pod.invalid:
+        return None
+    if not pod.asks:
+        return Placement(((),) * len(pod.containers), ())
     view = snapshot.take(np.array([row]))
     fit = fit_pod(view, pod, snapshot, choose_cards=True)
     if not (fit.feasible[0] and node_open(view, pod)[0]):

@@ -116,7 +116,21 @@ def _numbers(code: Code, cards: list[int], view: View, share: Share, request: De
         return f"cores {request.cores} wanted, the freest of these cards has {best_cores} free"
     if code is Code.INSUFFICIENT_SLOTS:
         return f"all slots are taken ({int(max(nodes.slots[cards, 0]))} on the largest of these cards)"
+    if code is Code.EXCLUSIVE_CONFLICT:
+        return _exclusive(cards, view, share)
     return _TEXT[code]
+
+
+def _exclusive(cards: list[int], view: View, share: Share) -> str:
+    held = view.requested.exclusive[:, 0] > 0
+    if share.exclusive is not None:
+        held = held | share.exclusive[:, 0]
+    taken = sum(bool(held[card]) for card in cards)
+    texts = [
+        (taken, "held exclusively by others"),
+        (len(cards) - taken, "in use while the container wants an unused card (cores 100 or the mutex policy)"),
+    ]
+    return ", ".join(f"{number} {text}" for number, text in texts if number)
 
 
 _TEXT = {
@@ -127,5 +141,4 @@ _TEXT = {
     Code.DEVICE_CORDONED: "the card is cordoned",
     Code.DEVICE_BLOCKED: "an allocation that cannot be read names the card, or the register names it twice",
     Code.DEVICE_OVERCOMMITTED: "more is held than the card has",
-    Code.EXCLUSIVE_CONFLICT: "one of the two wants the card for itself",
 }

@@ -7,8 +7,8 @@ Sidecars and apps are fitted one after another on one shared copy of each node. 
 fitted on its own fork, which holds only the sidecars declared before it. The choice of cards is greedy, container by
 container: a node where another order of choices would fit can be refused (the exact search is not here yet).
 
-Only a yes or no is needed for filter. There the last sidecar or app and every init need no choice of cards, because
-nothing is fitted after them on the same copy.
+Only a yes or no is needed for filter. There the last container, unless an init, and every init need no choice of cards,
+because nothing is fitted after them on the same copy. A sidecar with only inits after it still needs one: they see it.
 """
 
 from dataclasses import dataclass, field
@@ -73,13 +73,12 @@ class _Fitting:
 
     def run(self) -> Fit:
         shared = Share.of(self._view)
-        long_lived = [asking for asking in self._asking if asking.kind is not ContainerKind.INIT]
         forks: list[tuple[_Asking, Share]] = []
         for asking in self._asking:
             if asking.kind is ContainerKind.INIT:
                 forks.append((asking, shared.fork()))
             else:
-                self._fit_container(asking, shared, needs_choice=self._choose_cards or asking is not long_lived[-1])
+                self._fit_container(asking, shared, needs_choice=self._choose_cards or asking is not self._asking[-1])
         merged = _Merged(shared) if self._choose_cards and forks else None
         for asking, fork in forks:
             growth = None if merged is None else merged.growth(fork, self._view, asking.request)

@@ -7,6 +7,7 @@ Invalid, an UnreadableAllocation or a Problem in the value.
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -22,6 +23,7 @@ from accounting.quota import Quota, read_quota
 from accounting.register import Register, read_register, unreadable
 from accounting.selection import Selection, parse_bool, parse_list, parse_types
 from accounting.status import Invalid
+from accounting.vendor import Vendor
 from extender.config import Settings
 from extender.wire import core_v1
 
@@ -30,7 +32,7 @@ CARD_POLICY = "hami.io/gpu-scheduler-policy"
 WEIGHTS = "hami.io/device-scoring-weights"
 _ANNOTATIONS = "metadata.annotations[{}]"
 _TERMINAL = frozenset({"Succeeded", "Failed"})
-_NO_RESOURCES = ContainerResources()
+_EVERY_CARD = Selection()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -40,7 +42,7 @@ def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
     status = wire.status or core_v1.PodStatus()
     namespace, name = meta.namespace or "default", meta.name or ""
     annotations = meta.annotations or {}
-    containers, charged, invalid = _containers(spec, settings)
+    containers, charge, invalid = _containers(spec, settings)
     selection, policies, misread = _choices(annotations, settings)
     return Pod(
         uid=meta.uid or f"{namespace}/{name}",
@@ -54,7 +56,7 @@ def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
         invalid=(*invalid, *misread) if any(container.request for container in containers) or invalid else (),
         selection=selection,
         policies=policies,
-        api_charge=api_charge(charged, spec.overhead or {}, settings.vendor) if charged else (),
+        api_charge=charge,
     )
 
 
@@ -65,36 +67,79 @@ def container_kind(container: core_v1.Container) -> ContainerKind:
 
 def _containers(
     spec: core_v1.PodSpec, settings: Settings
-) -> tuple[tuple[Container, ...], list[tuple[ContainerKind, ContainerResources]], list[Invalid]]:
+) -> tuple[tuple[Container, ...], tuple[tuple[str, int], ...], list[Invalid]]:
+    """Return a pod's containers, what the API server charges for them, and what is invalid in them."""
     listed = [("initContainers", container_kind(each), each) for each in spec.initContainers or ()]
     listed += [("containers", ContainerKind.APP, each) for each in spec.containers or ()]
+    vendor = settings.vendor
     containers: list[Container] = []
-    charged: list[tuple[ContainerKind, ContainerResources]] = []
+    charged: list[tuple[ContainerKind, _Written]] = []
     invalid: list[Invalid] = []
     for list_name, kind, each in listed:
-        name = each.name or ""
-        resources = _managed(each.resources, settings.vendor.resources)
-        request = None
-        if resources is not _NO_RESOURCES:
-            path = f"spec.{list_name}[{name}].resources"
-            request, refused = container_request(resources, settings.vendor, path)
-            invalid.extend(refused)
-            charged.append((kind, resources))
-        containers.append(Container(name, kind, request))
-    return tuple(containers), charged, invalid
+        name, written = each.name or "", _managed(each.resources, vendor)
+        if written is None:
+            containers.append(Container(name, kind))
+            continue
+        read = _container if _is_text(written) else _container.__wrapped__
+        container, refused = read(list_name, name, kind, written, vendor)
+        containers.append(container)
+        invalid.extend(refused)
+        charged.append((kind, written))
+    overhead = tuple((spec.overhead or {}).get(name) for name in vendor.resources)
+    cacheable = all(_is_text(written) for _, written in charged) and _is_text((overhead, ()))
+    charge = (_charge if cacheable else _charge.__wrapped__)(tuple(charged), overhead, vendor)
+    return tuple(containers), charge, invalid
 
 
-def _managed(resources: core_v1.Resources | None, names: tuple[str, ...]) -> ContainerResources:
+#: Quantities of the vendor's resources as written, in the order of `Vendor.resources`: limits, requests; None: absent.
+_Quantities = tuple[object, ...]
+_Written = tuple[_Quantities, _Quantities]
+
+
+def _managed(resources: core_v1.Resources | None, vendor: Vendor) -> _Written | None:
     if resources is None:
-        return _NO_RESOURCES
+        return None
     limits, requests = resources.limits or {}, resources.requests or {}
+    names = vendor.resources
     if not any(name in limits or name in requests for name in names):
-        return _NO_RESOURCES
+        return None
+    return tuple(limits.get(name) for name in names), tuple(requests.get(name) for name in names)
+
+
+def _is_text(written: _Written) -> bool:
+    """Whether all quantities are text, as an API server gives them; only then equal keys mean equal values."""
+    return all(each is None or isinstance(each, str) for part in written for each in part)
+
+
+@lru_cache(maxsize=16_384)
+def _container(
+    list_name: str, name: str, kind: ContainerKind, written: _Written, vendor: Vendor
+) -> tuple[Container, tuple[Invalid, ...]]:
+    """Read one container. Replicas are written alike, so most containers of a cluster are found in the cache."""
+    path = f"spec.{list_name}[{name}].resources"
+    request, invalid = container_request(_resources(written, vendor), vendor, path)
+    return Container(name, kind, request), invalid
+
+
+@lru_cache(maxsize=16_384)
+def _charge(
+    charged: tuple[tuple[ContainerKind, _Written], ...], overhead: _Quantities, vendor: Vendor
+) -> tuple[tuple[str, int], ...]:
+    extra = {name: raw for name, raw in zip(vendor.resources, overhead, strict=True) if raw is not None}
+    return api_charge([(kind, _resources(written, vendor)) for kind, written in charged], extra, vendor)
+
+
+def _resources(written: _Written, vendor: Vendor) -> ContainerResources:
+    limits, requests = (
+        {name: raw for name, raw in zip(vendor.resources, part, strict=True) if raw is not None} for part in written
+    )
     return ContainerResources(limits, requests)
 
 
 def _choices(annotations: Mapping[str, str], settings: Settings) -> tuple[Selection, Policies, list[Invalid]]:
     """Read the annotations that select cards and policies."""
+    if annotations.keys().isdisjoint(_choice_keys(settings.vendor)):
+        return _EVERY_CARD, settings.policies, []
     vendor, policies = settings.vendor, settings.policies
     invalid: list[Invalid] = []
     if NODE_POLICY in annotations:
@@ -120,6 +165,19 @@ def _choices(annotations: Mapping[str, str], settings: Settings) -> tuple[Select
         numa_bind=bool(numa_bind),
     )
     return selection, policies, invalid
+
+
+@lru_cache(maxsize=16)
+def _choice_keys(vendor: Vendor) -> frozenset[str]:
+    selecting = (
+        vendor.use_uuid_annotation,
+        vendor.nouse_uuid_annotation,
+        vendor.use_type_annotation,
+        vendor.nouse_type_annotation,
+        vendor.numa_bind_annotation,
+        vendor.mode_annotation,
+    )
+    return frozenset((NODE_POLICY, CARD_POLICY, WEIGHTS, *selecting))
 
 
 def _allocation(

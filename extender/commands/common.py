@@ -11,7 +11,7 @@ import orjson
 from accounting.pod import Pod
 from extender.cluster import Cluster
 from extender.config import Settings
-from extender.loading import checked_pod, load_objects
+from extender.loading import checked_pod, garbage_collector_paused, load_objects
 from extender.manifests import InputError, read_manifests
 
 
@@ -27,7 +27,8 @@ def read_pods(path: str, settings: Settings) -> list[Pod]:
 def read_cluster(paths: Iterable[str], settings: Settings) -> Cluster:
     """Read cluster files into an embedded cluster. Raises `InputError`."""
     cluster = Cluster(settings)
-    cluster.load(load_objects(paths, settings))
+    with garbage_collector_paused():
+        cluster.load(load_objects(paths, settings))
     return cluster
 
 

@@ -38,12 +38,20 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
         rows.append((node["node"], node["score"], ", ".join(cards) or "-"))
     if rows:
         yield from table(("NODE", "SCORE", "CARDS AT ITS PEAK"), rows)
-    for node in answer["nodes"]:
-        if not node["fits"]:
-            yield f"node {node['node']} does not fit:"
-            for reason in node["reasons"]:
-                yield f"  {reason['code']}: {reason['message']}"
-                if reason["devices"]:
-                    yield f"    cards: {', '.join(reason['devices'])}"
+    for names, reasons in _refusals(answer["nodes"]):
+        yield f"{'node' if len(names) == 1 else f'{len(names)} nodes'} refused: {', '.join(names)}"
+        for reason in reasons:
+            yield f"  {reason['code']}: {reason['message']}"
+            if reason["devices"]:
+                yield f"    cards: {', '.join(reason['devices'])}"
     yield _LIMITS
     yield ""
+
+
+def _refusals(nodes: list[dict[str, Any]]) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+    """Yield the names of nodes that refuse for the same reasons, and those reasons."""
+    groups: dict[str, tuple[list[str], list[dict[str, Any]]]] = {}
+    for node in nodes:
+        if not node["fits"]:
+            groups.setdefault(repr(node["reasons"]), ([], node["reasons"]))[0].append(node["node"])
+    yield from groups.values()

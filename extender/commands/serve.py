@@ -2,12 +2,13 @@
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 
 from extender.cluster import Cluster
 from extender.config import ServerSettings, Settings
-from extender.loading import example_cluster, load_objects
+from extender.loading import example_cluster, garbage_collector_paused, load_objects
 from extender.logs import configure_logs, logger
 from extender.manifests import InputError
 from extender.server import make_app, start
@@ -19,7 +20,11 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     server = ServerSettings(bind_address=arguments.bind_address, port=arguments.port)
     paths = arguments.cluster or [example_cluster()]
     cluster = Cluster(settings, server.remembered_pods)
-    cluster.load(load_objects(paths, settings))
+    with garbage_collector_paused():
+        cluster.load(load_objects(paths, settings))
+    # What was loaded stays; the collector need not look at it again, which would stop requests for a long moment.
+    gc.collect()
+    gc.freeze()
     asyncio.run(_serve(cluster, paths, server))
     return 0
 

@@ -66,8 +66,9 @@ class Cluster:
         return sorted(relevant, key=lambda pod: (pod.namespace, pod.name, pod.uid))
 
     def record(self, pod: Pod) -> PodRecord:
-        """Return what a pod holds: as the cache has it, else from the pod itself."""
-        return self.cache.pods.get(pod.uid) or record_pod(pod)
+        """Return what a pod holds: as the cache has it, else by itself; unbound, its annotation counts nothing."""
+        known = self.cache.pods.get(pod.uid)
+        return known or record_pod(pod if pod.node is not None else replace(pod, allocation=None))
 
     def exceeded(self, pod: Pod) -> list[Exceeded]:
         """Return the quota limits that a pod would pass, its own earlier booking not counted."""

@@ -5,6 +5,7 @@ must not compute anything that accounting can. Invariant: plain dicts of strings
 full order.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from accounting.allocate import Placement
@@ -17,14 +18,14 @@ from accounting.status import Problem, Reason
 Json = dict[str, Any]
 
 
-def account(pod: Pod, record: PodRecord, *, counts: bool = True) -> Json:
-    """Return what a pod holds. With `counts` False (an unbound pod of a cluster) its annotation counts nothing."""
+def account(pod: Pod, record: PodRecord) -> Json:
+    """Return what a pod holds, per container, per card and in total."""
     allocation = None if isinstance(pod.allocation, UnreadableAllocation) else pod.allocation
-    rows = allocation if allocation is not None and counts else tuple(() for _ in pod.containers)
+    rows = tuple(() for _ in pod.containers) if allocation is None else allocation
     return {
         "pod": pod.key,
         "uid": pod.uid,
-        "state": (record.state if counts else State.RELEASED).value,
+        "state": record.state.value,
         "containers": [
             {
                 "name": container.name,
@@ -33,20 +34,23 @@ def account(pod: Pod, record: PodRecord, *, counts: bool = True) -> Json:
             }
             for container, own in zip(pod.containers, rows, strict=True)
         ],
-        "peak": _uses(record.peak) if counts else {},
-        "steady": _uses(record.steady) if counts else {},
-        "held": _uses(record.held) if counts else {},
+        "peak": _uses(record.peak),
+        "steady": _uses(record.steady),
+        "held": _uses(record.held),
         "total": {
             "peak": _total(record.total_peak),
             "steady": _total(record.total_steady),
-            "uncertain": [] if allocation is not None and counts else _uncertain(pod.containers),
+            "uncertain": _uncertain(pod.containers) if allocation is None else [],
         },
     }
 
 
 def pod_entry(pod: Pod, record: PodRecord) -> Json:
-    """Return an entry of /api/v1/pods: the account and the node."""
-    entry = account(pod, record, counts=pod.node is not None)
+    """Return an entry of /api/v1/pods: the account and the node. An unbound pod holds nothing, whatever it carries."""
+    bound = pod.node is not None
+    entry = account(pod if bound else replace(pod, allocation=None), record)
+    if not bound:
+        entry["state"] = State.RELEASED.value
     entry["node"] = pod.node
     entry["api_charge"] = dict(pod.api_charge)
     if record.problem is not None:

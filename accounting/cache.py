@@ -35,6 +35,7 @@ class Cache:
         self._rows_shared = False
         self._free_rows: list[int] = []
         self._positions: dict[str, dict[str, int]] = {}  # node name -> card UUID -> device position
+        self._orphans: dict[str, dict[str, int]] = {}  # node name -> UUID of a card it does not register -> holders
         self._pods: dict[str, PodRecord] = {}  # pod UID -> record
         self._states: dict[str, PodState] = {}  # pod UID -> state
         self._pods_on: dict[str, dict[str, PodRecord]] = {}  # node name -> pod UID -> record
@@ -71,7 +72,7 @@ class Cache:
         return iter(sorted(records, key=lambda record: (record.namespace, record.name, record.uid)))
 
     def positions(self, node: str) -> Mapping[str, int]:
-        """Return the device position of every card UUID on a node, orphans included."""
+        """Return the device position of every card that a node registers, by UUID."""
         return self._positions.get(node, {})
 
     def node_names(self) -> list[str]:
@@ -81,6 +82,31 @@ class Cache:
     def used(self, namespace: str) -> Total:
         """Return what the namespace's pods are charged now."""
         return self._used.get(namespace, Total())
+
+    def orphans(self) -> int:
+        """Return how many cards pods hold that their nodes do not register."""
+        return sum(map(len, self._orphans.values()))
+
+    def overcommitted_cards(self, uid: str) -> tuple[str, ...]:
+        """Return the over-committed ones among the registered cards that a pod holds."""
+        record = self._pods.get(uid)
+        if record is None:
+            return ()
+        node, found = str(record.node), []
+        row, nodes, requested = self._rows[node], self._table.nodes, self._table.requested
+        for use in record.held:
+            position = self._positions[node].get(use.uuid)
+            if position is None:
+                continue
+            cell = position, row
+            if (
+                requested.slots[cell] > nodes.slots[cell]
+                or requested.memory[cell] > nodes.memory[cell]
+                or requested.cores[cell] > nodes.cores[cell]
+                or (requested.exclusive[cell] and requested.holders[cell] > 1)
+            ):
+                found.append(use.uuid)
+        return tuple(found)
 
     def snapshot(self) -> Snapshot:
         """Return the state as it is now; later changes do not show in it."""
@@ -120,12 +146,16 @@ class Cache:
     # -- pods -----------------------------------------------------------------------------------------------------
 
     def assume_pod(self, record: PodRecord) -> None:
-        """Book a pod whose bind is being decided. It must not be booked on another node already."""
+        """Book a pod whose bind is being decided. It must not be booked on another node already.
+
+        A pod that was seen bound keeps what was seen.
+        """
         known = self._pods.get(record.uid)
         if record.node is None or (known is not None and known.node != record.node):
             message = f"pod {record.key} ({record.uid}) cannot be assumed on {record.node}"
             raise InvariantViolation(message)
-        self._put(record, PodState.ASSUMED)
+        if self._states.get(record.uid) is not PodState.ADDED:
+            self._put(record, PodState.ASSUMED)
 
     def finish_binding(self, uid: str) -> None:
         """Note that the Binding of an assumed pod was accepted."""
@@ -147,12 +177,16 @@ class Cache:
         A pod without a node or in a terminal phase holds nothing and has no record. An allocation that can no longer be
         read keeps the cards of the last one that could (design 2.2; after a restart the block applies instead).
         """
-        if record.node is None or record.state is State.RELEASED:
+        known, state = self._pods.get(record.uid), self._states.get(record.uid)
+        if record.state is State.RELEASED or (record.node is None and state is PodState.ADDED):
             self._drop(record.uid)
             return
-        known = self._pods.get(record.uid)
+        if record.node is None:
+            # Seen before its Binding was: only `forget_pod` takes an assumption back.
+            return
         if not record.readable and known is not None and known.readable and known.node == record.node:
-            record = record.with_allocation_of(known)
+            # An assumption is no reading: that the pod is bound without our rows means that something else bound it.
+            record = record if state is PodState.ASSUMED else record.with_allocation_of(known)
         self._put(record, PodState.ADDED)
 
     def remove_pod(self, uid: str) -> None:
@@ -173,7 +207,7 @@ class Cache:
         self._rebuild(node.name)
 
     def remove_node(self, name: str) -> None:
-        """Record that the node object is gone; what pods still hold there stays, on cards of capacity 0."""
+        """Record that the node object is gone; its pods stay, and the cards that they hold are orphans."""
         if self._nodes.pop(name, None) is not None:
             self._rebuild(name)
 
@@ -231,21 +265,31 @@ class Cache:
         uuid, slots, memory, cores, exclusive, crowded = use
         position = self._positions[node].get(uuid)
         if position is None:
-            position = self._add_orphan(node, row, uuid)
+            self._count_orphan(node, uuid, sign)
+            return
         requested, cell = self._table.requested, (position, row)
         requested.slots[cell] += sign * slots
         requested.memory[cell] += sign * memory
         requested.cores[cell] += sign * cores
         requested.exclusive[cell] += sign * exclusive
         requested.holders[cell] += sign * (1 + crowded)
-        if not requested.holders[cell] and not self._table.nodes.present[cell]:
-            self._drop_orphan(node, row, uuid)
-        else:
-            self._table.refresh(position, row)
+        self._table.refresh(position, row)
+
+    def _count_orphan(self, node: str, uuid: str, sign: int) -> None:
+        """Count the holders of a card without room to keep count of; `report` has its numbers from the records.
+
+        An annotation may name any number of cards that do not exist; they must not make the arrays grow.
+        """
+        orphans = self._orphans.setdefault(node, {})
+        orphans[uuid] = orphans.get(uuid, 0) + sign
+        if not orphans[uuid]:
+            del orphans[uuid]
+        if not orphans:
+            del self._orphans[node]
 
     def _block(self, node: str, row: int, uuids: tuple[str, ...], sign: int) -> None:
-        positions, present = self._positions[node], self._table.nodes.present
-        named = [positions[uuid] for uuid in uuids if uuid in positions and present[positions[uuid], row]]
+        positions = self._positions[node]
+        named = [positions[uuid] for uuid in uuids if uuid in positions]
         for position in named:
             self._table.requested.blocks[position, row] += sign
             self._table.refresh(position, row)
@@ -269,6 +313,7 @@ class Cache:
             self._uncharge(record)
         self._table.clear_row(row)
         self._positions[name] = {}
+        self._orphans.pop(name, None)
         if node is not None:
             self._lay_out(node, row)
         for uid in sorted(pods):
@@ -298,20 +343,6 @@ class Cache:
 
     def _intern(self, text: str) -> int:
         return self._ids.setdefault(text, len(self._ids))
-
-    def _add_orphan(self, node: str, row: int, uuid: str) -> int:
-        """Give a card that pods hold but the node does not register a position with capacity 0."""
-        taken = set(self._positions[node].values())
-        position = next(free for free in range(len(taken) + 1) if free not in taken)
-        self._table.reserve(position + 1, row + 1)
-        self._positions[node][uuid] = position
-        self._table.own_nodes().uuid_id[position, row] = self._intern(uuid)
-        self._node_generation += 1
-        return position
-
-    def _drop_orphan(self, node: str, row: int, uuid: str) -> None:
-        self._table.clear_cell(self._positions[node].pop(uuid), row)
-        self._node_generation += 1
 
     def _new_row(self, name: str) -> None:
         row = self._free_rows.pop() if self._free_rows else len(self._rows)

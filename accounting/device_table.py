@@ -22,6 +22,12 @@ Rows = npt.NDArray[np.intp]
 
 #: One full card in one dimension, in the fixed-point unit of `load`.
 FULL_LOAD = 1 << 20
+#: Far beyond any card that takes another row, and small enough to be shifted.
+MAX_LOAD = 1 << 55
+
+# Freeing one large block teaches glibc to keep freed blocks up to its size instead of giving them back to the kernel.
+# Without this, every array that a fit makes can cost its page faults anew; a filter then took three times as long.
+np.empty(1 << 24, np.uint8)
 
 
 @dataclass(slots=True)
@@ -48,13 +54,13 @@ class Arrays:
 
 @dataclass(slots=True)
 class NodeArrays(Arrays):
-    """What nodes say of their cards. Slots and cores int32, memory int64 MiB, shaped (device, row); some (row,)."""
+    """What nodes say of their cards. Slots int32, memory (MiB) and cores int64, shaped (device, row); some (row,)."""
 
     slots: Int32Array
     memory: Int64Array
-    cores: Int32Array
+    cores: Int64Array
     present: BoolArray
-    """The node registers this card now; False for padding and orphans."""
+    """There is a card; False for padding."""
     healthy: BoolArray
     cordoned: BoolArray
     duplicated: BoolArray
@@ -67,7 +73,7 @@ class NodeArrays(Arrays):
     """(row,) The node object exists."""
     card_count: Int32Array
     """(row,) Registered cards."""
-    count_allocatable: Int32Array
+    count_allocatable: Int64Array
     """(row,) The kubelet's allocatable count; -1 when the node does not say."""
 
     @classmethod
@@ -77,7 +83,7 @@ class NodeArrays(Arrays):
         return cls(
             slots=np.zeros(shape, np.int32),
             memory=np.zeros(shape, np.int64),
-            cores=np.zeros(shape, np.int32),
+            cores=np.zeros(shape, np.int64),
             present=np.zeros(shape, np.bool_),
             healthy=np.zeros(shape, np.bool_),
             cordoned=np.zeros(shape, np.bool_),
@@ -89,17 +95,20 @@ class NodeArrays(Arrays):
             uuid_id=np.zeros(shape, np.int64),
             registered=np.zeros(rows, np.bool_),
             card_count=np.zeros(rows, np.int32),
-            count_allocatable=np.zeros(rows, np.int32),
+            count_allocatable=np.zeros(rows, np.int64),
         )
 
 
 @dataclass(slots=True)
 class RequestedArrays(Arrays):
-    """What pods hold. Shaped (device, row); some (row,)."""
+    """What pods hold. Shaped (device, row); some (row,).
+
+    Cores and counts are int64 here: allocation texts are not ours alone, and sums of numbers near 2^31 must not wrap.
+    """
 
     slots: Int32Array
     memory: Int64Array
-    cores: Int32Array
+    cores: Int64Array
     exclusive: Int32Array
     """Pods that hold the card exclusively."""
     holders: Int32Array
@@ -107,10 +116,10 @@ class RequestedArrays(Arrays):
     blocks: Int32Array
     """Pods whose unreadable allocation names this card."""
     load: Int64Array
-    """Fixed-point sum of used/capacity over the three dimensions, equal weights; see `card_load`."""
+    """Fixed-point sum of used/capacity over the three dimensions, equal weights; see `card_load`. At most MAX_LOAD."""
     usable: BoolArray
     """Present, healthy, not cordoned, not blocked, not over-committed, not held exclusively, with a free slot."""
-    count: Int32Array
+    count: Int64Array
     """(row,) Sum of the pods' peak counts, as the kubelet counts."""
     node_blocks: Int32Array
     """(row,) Pods whose unreadable allocation names no card of this node."""
@@ -119,13 +128,14 @@ class RequestedArrays(Arrays):
     def zeros(cls, devices: int, rows: int) -> Self:
         """Return arrays in which nothing is held."""
         shape = (devices, rows)
-        names = ("slots", "cores", "exclusive", "holders", "blocks")
+        names = ("slots", "exclusive", "holders", "blocks")
         return cls(
             **{name: np.zeros(shape, np.int32) for name in names},
             memory=np.zeros(shape, np.int64),
+            cores=np.zeros(shape, np.int64),
             load=np.zeros(shape, np.int64),
             usable=np.zeros(shape, np.bool_),
-            count=np.zeros(rows, np.int32),
+            count=np.zeros(rows, np.int64),
             node_blocks=np.zeros(rows, np.int32),
         )
 
@@ -177,21 +187,13 @@ class DeviceTable:
         self.own_nodes().clear(row)
         self.requested.clear(row)
 
-    def clear_cell(self, device: int, row: int) -> None:
-        """Forget one card."""
-        for bundle in (self.own_nodes(), self.requested):
-            for field in fields(bundle):
-                array = getattr(bundle, field.name)
-                if array.ndim == 2:  # noqa: PLR2004 - (device, row)
-                    array[device, row] = 0
-
     def refresh(self, device: int, row: int) -> None:
         """Recompute the derived numbers of one cell."""
         nodes, requested = self.nodes, self.requested
         cell = device, row
         slots, memory, cores = int(nodes.slots[cell]), int(nodes.memory[cell]), int(nodes.cores[cell])
         used = int(requested.slots[cell]), int(requested.memory[cell]), int(requested.cores[cell])
-        requested.load[cell] = card_load(used, (slots, memory, cores))
+        requested.load[cell] = min(card_load(used, (slots, memory, cores)), MAX_LOAD)
         requested.usable[cell] = (
             used[0] < slots
             and used[1] <= memory

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.device_table import BoolArray, Int32Array, Rows
+from accounting.device_table import BoolArray, Int64Array, Rows
 from accounting.fit import fit_pod
 from accounting.holdings import requested_total
 from accounting.pod import Pod
@@ -36,7 +36,7 @@ def filter_nodes(
 
     `own`: the row where this pod is booked already, and the one-row state of that node without it.
     """
-    if not pod.asks and not pod.invalid:
+    if not pod.asks:
         return _uniform(len(rows), None)
     if pod.invalid:
         return _uniform(len(rows), Code.INVALID_REQUEST)
@@ -90,9 +90,8 @@ def _node_level(view: View, pod: Pod, codes: CodeArray) -> CodeArray:
 def _count_fits(view: View, pod: Pod) -> BoolArray:
     """The kubelet's own count never shrinks before a pod ends, so a pod needs its peak count."""
     need = requested_total(pod.containers)[0].count
-    allocatable: Int32Array = view.nodes.count_allocatable
-    # In 64 bits: a request may name 2^31 - 1 cards.
-    return (allocatable < 0) | (view.requested.count.astype(np.int64) + need <= allocatable)
+    allocatable: Int64Array = view.nodes.count_allocatable
+    return (allocatable < 0) | (view.requested.count + need <= allocatable)
 
 
 def _spread(verdict: Verdict, rows: Rows) -> Verdict:

@@ -157,13 +157,13 @@ class _Merged:
         zeros = np.zeros(shared.shape, np.int64)
         self._slots = zeros if shared.slots is None else shared.slots.astype(np.int64)
         self._memory = zeros if shared.memory is None else shared.memory
-        self._cores = zeros if shared.cores is None else shared.cores.astype(np.int64)
+        self._cores = zeros if shared.cores is None else shared.cores
 
     def growth(self, fork: Share, view: View, request: DeviceRequest) -> Int64Array:
         """Return by how much one more row on each card would raise the merged result: memory, cores, slots, packed."""
         zero = np.int64(0)
         memory = (0 if fork.memory is None else fork.memory) + wanted_memory(view, request)
-        cores = (0 if fork.cores is None else fork.cores.astype(np.int64)) + request.cores
+        cores = (0 if fork.cores is None else fork.cores) + request.cores
         slots = (0 if fork.slots is None else fork.slots.astype(np.int64)) + 1
         packed: Int64Array = np.maximum(memory - self._memory, zero) << _MEMORY_SHIFT
         packed += np.maximum(cores - self._cores, zero) << _CORES_SHIFT

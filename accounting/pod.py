@@ -76,8 +76,10 @@ class Pod:
     node: str | None = None
     terminal: bool = False
     """Phase Succeeded or Failed."""
+    deleting: bool = False
+    """It has a deletionTimestamp: it holds what it holds, and cannot be bound any more."""
     inits_over: bool = False
-    """The pod is past its ordinary inits, now; see `extender.lifecycle` for how that is read from a status."""
+    """The pod is past its ordinary inits, now; see `accounting.lifecycle` for how that is read from a status."""
     allocation: Allocation | UnreadableAllocation | None = None
     invalid: tuple[Invalid, ...] = ()
     """Requests and annotations that cannot be used; such a pod fits nowhere."""
@@ -93,5 +95,5 @@ class Pod:
 
     @property
     def asks(self) -> bool:
-        """Whether any container asks for a card."""
-        return any(container.request for container in self.containers)
+        """Whether any container asks for a card, legally or not."""
+        return bool(self.invalid) or any(container.request for container in self.containers)

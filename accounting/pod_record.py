@@ -41,6 +41,8 @@ class PodRecord:
     problem: Problem | None = None
     readable: bool = False
     """The allocation could be read (or there is none and none is needed)."""
+    edited: bool = False
+    """The allocation changed after the pod was bound; see `edited_after`."""
 
     @property
     def key(self) -> str:
@@ -67,6 +69,26 @@ class PodRecord:
             total_steady=earlier.total_steady,
             blocks=None,
             readable=True,
+            edited=earlier.edited,
+        )
+
+    def edited_after(self, earlier: "PodRecord") -> "PodRecord":
+        """Return this record beside an earlier reading of the same bound pod.
+
+        A pod's cards do not change after its Binding, so an allocation that does is suspect: per card and dimension the
+        larger of both readings counts for as long as the process lives, and the edit is a problem.
+        """
+        if not earlier.edited and (self.peak, self.steady) == (earlier.peak, earlier.steady):
+            return self
+        message = "was edited after the pod was bound; per card the larger of both readings counts"
+        return replace(
+            self,
+            peak=_larger(self.peak, earlier.peak),
+            steady=_larger(self.steady, earlier.steady),
+            total_peak=Total(*map(max, self.total_peak, earlier.total_peak)),
+            total_steady=Total(*map(max, self.total_steady, earlier.total_steady)),
+            problem=Problem(ProblemCode.UNDECODABLE_ALLOCATION, f"pod {self.key}", message),
+            edited=True,
         )
 
 
@@ -106,6 +128,26 @@ def record_pod(pod: Pod) -> PodRecord:
         blocks=_blocks(pod) if suspect else None,
         problem=_problem(pod) if suspect else None,
         readable=readable,
+    )
+
+
+def _larger(one: tuple[DeviceUse, ...], other: tuple[DeviceUse, ...]) -> tuple[DeviceUse, ...]:
+    """Return per card the larger of two uses in every dimension, sorted by UUID."""
+    uses = {use.uuid: use for use in other}
+    for use in one:
+        also = uses.get(use.uuid)
+        uses[use.uuid] = use if also is None else _max(use, also)
+    return tuple(uses[uuid] for uuid in sorted(uses))
+
+
+def _max(one: DeviceUse, other: DeviceUse) -> DeviceUse:
+    return DeviceUse(
+        one.uuid,
+        max(one.slots, other.slots),
+        max(one.memory, other.memory),
+        max(one.cores, other.cores),
+        one.exclusive or other.exclusive,
+        one.crowded or other.crowded,
     )
 
 

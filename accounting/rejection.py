@@ -35,7 +35,7 @@ CHECKS: tuple[Code, ...] = (
     Code.INSUFFICIENT_CORES,
     Code.EXCLUSIVE_CONFLICT,
 )
-#: Ranks of cards that fit, and of padding and orphans.
+#: Ranks of cards that fit, and of padding.
 FITS, ABSENT = len(CHECKS), -1
 _CODE_OF_RANK = np.array([CODE_NUMBER[code] for code in CHECKS], np.uint8)
 

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from accounting.cache import Cache
 from accounting.holdings import Resources
 from accounting.node import Device
@@ -68,6 +70,25 @@ def problems(cache: Cache) -> list[Problem]:
             message = f"is registered on the nodes {', '.join(nodes)}"
             found.add(Problem(ProblemCode.DUPLICATE_DEVICE, f"device {uuid}", message))
     return sorted(found)
+
+
+def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
+    """Return the number of problems by code, the same as in `problems` but from the arrays."""
+    counts = dict.fromkeys(ProblemCode, 0)
+    snapshot = cache.snapshot()
+    nodes = snapshot.nodes
+    counts[ProblemCode.ORPHANED_DEVICE] = cache.orphans()
+    # An orphan has capacity 0 and a holder, so it is over-committed as well.
+    counts[ProblemCode.OVERCOMMITTED] = int(np.count_nonzero(snapshot.overcommitted)) + cache.orphans()
+    # A card of two nodes has one interned number in several present cells.
+    _, times = np.unique(nodes.uuid_id[nodes.present], return_counts=True)
+    counts[ProblemCode.DUPLICATE_DEVICE] = int(np.count_nonzero(times > 1))
+    for node in cache.nodes.values():
+        for problem in node.problems:
+            counts[problem.code] += 1
+    for found in {record.problem for record in cache.pods.values() if record.problem is not None}:
+        counts[found.code] += 1
+    return counts
 
 
 def _device(

@@ -11,7 +11,7 @@ value, then the most free memory.
 
 import numpy as np
 
-from accounting.device_table import FULL_LOAD, Int64Array, Rows
+from accounting.device_table import FULL_LOAD, BoolArray, Int64Array, Rows
 from accounting.policy import NodePolicy, Weights
 from accounting.snapshot import Snapshot, weighted_load
 
@@ -28,15 +28,20 @@ def hami_score(load: int) -> float:
     return 10 * load / FULL_LOAD
 
 
-def score_nodes(snapshot: Snapshot, rows: Rows, policy: NodePolicy) -> list[tuple[int, int]]:
+def score_nodes(
+    snapshot: Snapshot, rows: Rows, policy: NodePolicy, crowded: BoolArray | None = None
+) -> list[tuple[int, int]]:
     """Return (position in `rows`, score) of the at most ten best nodes: 10 for the best one, then 9 to 1 by rank.
 
-    All others have 0 and are left out, since a long answer costs kube-scheduler a third of its throughput.
+    All others have 0 and are left out, since a long answer costs kube-scheduler a third of its throughput. -1 stands
+    for a node that is not known; it has no score. `crowded`, (row,): nodes that go behind all others.
     """
     sign = 1 if policy is NodePolicy.BINPACK else -1
     free_memory = snapshot.capacity[1] - snapshot.used[1]
     keys = [sign * node_loads(snapshot)[rows], -sign * free_memory[rows], -snapshot.name_rank[rows]]
-    best = _top(keys, np.arange(len(rows)), MAX_SCORE)
+    if crowded is not None:
+        keys.insert(0, -crowded[rows].astype(np.int64))
+    best = _top(keys, np.flatnonzero(rows >= 0), MAX_SCORE)
     order = np.lexsort([key[best] for key in reversed(keys)])[::-1]
     return [(int(best[place]), MAX_SCORE - rank) for rank, place in enumerate(order)]
 

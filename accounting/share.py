@@ -21,7 +21,7 @@ class Share:
     shape: tuple[int, int]
     slots: Int32Array | None = None
     memory: Int64Array | None = None
-    cores: Int32Array | None = None
+    cores: Int64Array | None = None
     exclusive: BoolArray | None = None
     cells: list[Rows] = field(default_factory=list)
     """Flat numbers of the cells that were booked."""
@@ -57,12 +57,12 @@ class Share:
         if self.slots is None or self.memory is None or self.cores is None:
             self.slots = np.zeros(self.shape, np.int32)
             self.memory = np.zeros(self.shape, np.int64)
-            self.cores = np.zeros(self.shape, np.int32)
+            self.cores = np.zeros(self.shape, np.int64)
         # One container takes a card at most once, so no cell is named twice and plain indexed addition is right.
         self.slots.reshape(-1)[cells] += 1
         self.memory.reshape(-1)[cells] += memory
         if cores:
-            self.cores.reshape(-1)[cells] += np.int32(cores)
+            self.cores.reshape(-1)[cells] += cores
         if cores >= EXCLUSIVE_CORES:
             if self.exclusive is None:
                 self.exclusive = np.zeros(self.shape, np.bool_)

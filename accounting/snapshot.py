@@ -42,7 +42,7 @@ class View:
         return self.nodes.memory - self.requested.memory
 
     @cached_property
-    def free_cores(self) -> Int32Array:
+    def free_cores(self) -> Int64Array:
         """Free percent of a card, possibly negative; (device, column)."""
         return self.nodes.cores - self.requested.cores
 
@@ -71,6 +71,16 @@ class View:
     def take(self, rows: Rows) -> "View":
         """Return the view of these columns only."""
         return View(self.nodes.take(rows), self.requested.take(rows))
+
+    def refreshed(self) -> "View":
+        """Return a view of the same arrays whose derived numbers are computed anew, after a taken copy was changed."""
+        nodes, requested = self.nodes, self.requested
+        view = View(nodes, requested)
+        held = requested.slots, requested.memory, requested.cores
+        np.copyto(requested.load, weighted_load(Weights(), held, (nodes.slots, nodes.memory, nodes.cores)))
+        usable = nodes.present & nodes.healthy & ~nodes.cordoned & ~view.blocked & ~view.overcommitted
+        np.copyto(requested.usable, usable & (view.free_slots > 0) & (requested.exclusive == 0))
+        return view
 
     def emptied(self) -> "View":
         """Return the view as it would be with every pod gone."""

@@ -1,0 +1,131 @@
+"""Claims: where pods that passed filter will probably go.
+
+Why it exists: kube-scheduler filters the next pod before the last one is bound, and all members of a gang before the
+first bind, so the cards that they will take still look free. It must not refuse anything. Invariants: a claim is a
+hint, it only moves a node behind others in the order; a pod has at most one claim; putting an equal claim changes
+nothing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.allocate import allocate, allocate_in
+from accounting.cache import Cache
+from accounting.device_table import BoolArray
+from accounting.filter import feasible_on
+from accounting.holdings import DeviceUse, requested_total
+from accounting.pod import Pod
+from accounting.snapshot import Snapshot, View
+
+#: A claim that nobody ends (the scheduler chose another node, or gave up) is forgotten after this time.
+MAX_AGE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a pod would hold on the node where it will probably go."""
+
+    node: str
+    uses: tuple[DeviceUse, ...]
+    count: int
+
+
+class Claims:
+    """The claims of all pods, oldest first. Time is the caller's, in seconds of any steady clock."""
+
+    def __init__(self, max_age_seconds: float = MAX_AGE_SECONDS) -> None:
+        self._max_age_seconds = max_age_seconds
+        self._claims: OrderedDict[str, tuple[float, Claim]] = OrderedDict()  # pod UID -> when made, claim
+        self.version = 0
+        self.on_change: Callable[[str, Claim | None, float], None] | None = None
+        """Told of every claim made (with its time) and ended (None), for the journal."""
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def node_of(self, uid: str) -> str | None:
+        """Return the node that a pod's claim names; None if it has no claim."""
+        known = self._claims.get(uid)
+        return None if known is None else known[1].node
+
+    def put(self, uid: str, claim: Claim, now: float) -> None:
+        """Make or replace a pod's claim."""
+        known = self._claims.pop(uid, None)
+        self._claims[uid] = (now, claim)
+        self.version += known is None or known[1] != claim
+        if self.on_change is not None:
+            self.on_change(uid, claim, now)
+
+    def drop(self, uid: str) -> None:
+        """End a pod's claim: it was bound, filtered again, refused or deleted."""
+        if self._claims.pop(uid, None) is not None:
+            self.version += 1
+            if self.on_change is not None:
+                self.on_change(uid, None, 0.0)
+
+    def expire(self, now: float) -> None:
+        """End claims that are too old."""
+        while self._claims:
+            uid, (made, _) = next(iter(self._claims.items()))
+            if now - made <= self._max_age_seconds:
+                return
+            self.drop(uid)
+
+    def by_node(self, cache: Cache, without_uid: str) -> dict[str, list[Claim]]:
+        """Return the other pods' claims by node. A pod that is booked needs none, wherever it went."""
+        nodes: dict[str, list[Claim]] = {}
+        for uid, (_, claim) in self._claims.items():
+            if uid != without_uid and cache.state(uid) is None:
+                nodes.setdefault(claim.node, []).append(claim)
+        return nodes
+
+
+def crowded_rows(cache: Cache, snapshot: Snapshot, pod: Pod, claims: Claims) -> BoolArray | None:
+    """Return (row,): the nodes where the pod would not fit beside what others claim; None if nobody claims anything."""
+    claimed = {node: found for node, found in claims.by_node(cache, pod.uid).items() if node in snapshot.rows}
+    if not claimed:
+        return None
+    rows = np.array([snapshot.rows[node] for node in claimed])
+    view = snapshot.take(rows)
+    for column, (node, found) in enumerate(claimed.items()):
+        for claim in found:
+            hold(view, column, cache.positions(node), claim.uses, claim.count)
+    crowded = np.zeros(snapshot.columns, np.bool_)
+    crowded[rows] = ~feasible_on(view.refreshed(), pod, snapshot)
+    return crowded
+
+
+def claim_on(cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims) -> Claim | None:
+    """Return what the pod would hold on a node beside what others claim there.
+
+    Where it does not fit beside them, what it would hold alone; None if it does not fit at all.
+    """
+    row, positions = snapshot.rows.get(node), cache.positions(node)
+    if row is None:
+        return None
+    uuids = {position: uuid for uuid, position in positions.items()}
+    view = snapshot.take(np.array([row]))
+    for claim in claims.by_node(cache, pod.uid).get(node, ()):
+        hold(view, 0, positions, claim.uses, claim.count)
+    placement = allocate_in(view.refreshed(), pod, snapshot, uuids) or allocate(snapshot, pod, row, uuids)
+    count = requested_total(pod.containers)[0].count
+    return None if placement is None else Claim(node, placement.peak, count)
+
+
+def hold(view: View, column: int, positions: Mapping[str, int], uses: tuple[DeviceUse, ...], count: int) -> None:
+    """Add what a pod would hold to the requested numbers of a view's column; the view must be refreshed afterwards."""
+    requested = view.requested
+    requested.count[column] += count
+    for uuid, slots, memory, cores, exclusive, crowded in uses:
+        position = positions.get(uuid)
+        if position is None:
+            continue
+        cell = position, column
+        requested.slots[cell] += slots
+        requested.memory[cell] += memory
+        requested.cores[cell] += cores
+        requested.exclusive[cell] += exclusive
+        requested.holders[cell] += 1 + crowded

@@ -1,0 +1,333 @@
+"""The slow reference: the rules again, in plain Python, one card and one pod at a time.
+
+Why it exists: tests and benchmarks compare the fast code with it, so it follows the words of the rules and never the
+shape of that code. It must not know arrays, records or caches; it takes nodes and pods as they are now. Invariant:
+everything is computed anew from the objects, so no history can matter. Only tests and benchmarks may use it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import NamedTuple
+
+from accounting.node import Device, Node
+from accounting.pod import Allocation, ContainerKind, DeviceRequest, DeviceRow, Pod
+from accounting.policy import CardKey, NodePolicy, Weights, card_keys
+from accounting.status import Code
+
+#: A row with this many cores takes the card for itself.
+_ALONE = 100
+_LOAD_UNIT = 2**20
+
+
+class Amounts(NamedTuple):
+    """Slots (or a number of cards), memory in MiB, cores in percent."""
+
+    slots: int = 0
+    memory: int = 0
+    cores: int = 0
+
+
+def _sum(*parts: Amounts) -> Amounts:
+    return Amounts(*map(sum, zip(Amounts(), *parts, strict=True)))
+
+
+def _most(*parts: Amounts) -> Amounts:
+    return Amounts(*map(max, zip(Amounts(), *parts, strict=True)))
+
+
+def _less(whole: Amounts, part: Amounts) -> Amounts:
+    return Amounts(*(a - b for a, b in zip(whole, part, strict=True)))
+
+
+# -- what one pod holds ------------------------------------------------------------------------------------------------
+
+
+class Holding(NamedTuple):
+    """What a pod holds on one card, or in total: in its two states, and now."""
+
+    peak: Amounts
+    steady: Amounts
+    held: Amounts
+
+
+def card_holdings(pod: Pod) -> dict[str, Holding]:
+    """Return what a pod holds on each card that its allocation names."""
+    rows = _rows(pod)
+    uuids = sorted({row.uuid for own in rows for row in own})
+    return {u: _holding(pod, [_sum(*(_amounts(row) for row in own if row.uuid == u)) for own in rows]) for u in uuids}
+
+
+def total_holding(pod: Pod) -> Holding:
+    """Return what a pod holds in total: by its rows, or by its spec where they cannot be read."""
+    rows = _rows(pod)
+    return _holding(pod, [_sum(*map(_amounts, own)) for own in rows]) if rows else requested_holding(pod)
+
+
+def requested_holding(pod: Pod) -> Holding:
+    """Return the total by the spec: count, memory x count, cores x count; a percentage has no memory of its own."""
+    asked = [container.request or DeviceRequest(0, 0, 0, 0) for container in pod.containers]
+    return _holding(pod, [Amounts(ask.count, ask.memory * ask.count, ask.cores * ask.count) for ask in asked])
+
+
+def _holding(pod: Pod, own: Sequence[Amounts]) -> Holding:
+    """Apply the rule. `own`: what each container uses."""
+    kinds = [container.kind for container in pod.containers]
+    steady = peak = _sum(*(own[i] for i, kind in enumerate(kinds) if kind is not ContainerKind.INIT))
+    for i, kind in enumerate(kinds):
+        if kind is ContainerKind.INIT:
+            before = [own[j] for j in range(i) if kinds[j] is ContainerKind.SIDECAR]
+            peak = _most(peak, _sum(own[i], *before))
+    return Holding(peak, steady, Amounts() if pod.terminal else steady if pod.inits_over else peak)
+
+
+def _held_phases(pod: Pod) -> Iterator[list[DeviceRow]]:
+    """Yield the rows that are alive together, for every phase that the pod's state still holds."""
+    rows = [] if pod.terminal else list(zip([each.kind for each in pod.containers], _rows(pod), strict=False))
+    for i, (kind, own) in enumerate(rows):
+        if kind is ContainerKind.INIT and not pod.inits_over:
+            yield [*own, *(row for before, more in rows[:i] if before is ContainerKind.SIDECAR for row in more)]
+    yield [row for kind, own in rows if kind is not ContainerKind.INIT for row in own]
+
+
+def _rows(pod: Pod) -> Allocation:
+    return pod.allocation if isinstance(pod.allocation, tuple) else ()
+
+
+def _amounts(row: DeviceRow) -> Amounts:
+    return Amounts(1, row.memory, row.cores)
+
+
+# -- what the cards of a cluster have left -----------------------------------------------------------------------------
+
+
+class Card(NamedTuple):
+    """One card of one node. An orphan is held but not registered, so its capacity is 0."""
+
+    position: int
+    device: Device
+    orphan: bool
+    capacity: Amounts
+    requested: Amounts
+    exclusive: bool
+    overcommitted: bool
+    blocked: bool
+
+
+class NodeState(NamedTuple):
+    """One node with its cards by UUID, orphans last. `node` is None where the object is gone."""
+
+    node: Node | None
+    cards: Mapping[str, Card]
+    blocked: bool
+    requested_count: int
+
+
+def cluster_state(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, NodeState]:
+    """Return every node that has an object or holds pods."""
+    known = {node.name: node for node in nodes}
+    bound: dict[str, list[Pod]] = {name: [] for name in known}
+    for pod in pods:
+        if pod.node is not None and not pod.terminal:
+            bound.setdefault(pod.node, []).append(pod)
+    return {name: node_state(known.get(name), on) for name, on in bound.items()}
+
+
+def node_state(node: Node | None, pods: Sequence[Pod]) -> NodeState:
+    """Return a node as the bound, non-terminal pods on it leave it."""
+    registered = {} if node is None else {device.uuid: device for device in node.devices}
+    held = [{uuid: of.held for uuid, of in card_holdings(pod).items() if any(of.held)} for pod in pods]
+    phases = [phase for pod in pods for phase in _held_phases(pod)]
+    named = [uuids & registered.keys() for pod in pods if (uuids := _blocked_uuids(pod)) is not None]
+    blocked = frozenset(() if node is None else node.duplicated).union(*named)
+    orphans = sorted({uuid for own in held for uuid in own} - registered.keys())
+    cards = {}
+    for position, device in enumerate([*registered.values(), *(Device(uuid, 0, 0, 0, 0) for uuid in orphans)]):
+        uuid, capacity = device.uuid, Amounts(device.slots, device.memory, device.cores)
+        holders = [own[uuid] for own in held if uuid in own]
+        requested, alone, beside = _sum(*holders), *_exclusive(uuid, len(holders), phases)
+        over = beside or min(_less(capacity, requested)) < 0
+        orphan = uuid not in registered
+        cards[uuid] = Card(position, device, orphan, capacity, requested, alone, over, uuid in blocked)
+    return NodeState(node, cards, not all(named), sum(total_holding(pod).peak.slots for pod in pods))
+
+
+def namespaces_used(pods: Iterable[Pod]) -> dict[str, Amounts]:
+    """Return what each namespace is charged now for its bound pods."""
+    used: dict[str, Amounts] = {}
+    for pod in pods:
+        if pod.node is not None:
+            used[pod.namespace] = _sum(used.get(pod.namespace, Amounts()), total_holding(pod).held)
+    return used
+
+
+def _exclusive(uuid: str, holders: int, phases: list[list[DeviceRow]]) -> tuple[bool, bool]:
+    """Return whether some row takes the card for itself, and whether another row is beside it all the same."""
+    here = [[row.cores for row in phase if row.uuid == uuid] for phase in phases]
+    alone = [cores for cores in here if any(share >= _ALONE for share in cores)]
+    return bool(alone), bool(alone) and (holders > 1 or any(len(cores) > 1 for cores in alone))
+
+
+def _blocked_uuids(pod: Pod) -> set[str] | None:
+    """Return the UUIDs that can still be read in an allocation that counts for nothing; None if it counts."""
+    if not pod.asks or isinstance(pod.allocation, tuple):
+        return None
+    return set(() if pod.allocation is None else pod.allocation.readable_uuids)
+
+
+# -- fitting one pod on one node ---------------------------------------------------------------------------------------
+
+
+def fit(state: NodeState, pod: Pod) -> Allocation | Code:
+    """Return the rows that the pod would get on the node, or why it gets none."""
+    code = Code.INVALID_REQUEST if pod.invalid else _node_code(state, pod) if pod.asks else None
+    if code is not None:
+        return code
+    taken: Allocation = ((),) * len(pod.containers)
+    # Sidecars and apps first, then the inits, each in spec order.
+    for i in sorted(range(len(taken)), key=lambda i: pod.containers[i].kind is ContainerKind.INIT):
+        request = pod.containers[i].request
+        chosen = () if request is None else _choose(state, pod, taken, i, request)
+        if isinstance(chosen, Code):
+            return chosen
+        taken = (*taken[:i], chosen, *taken[i + 1 :])
+    return taken
+
+
+def filter_nodes(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, tuple[Code | None, bool]]:
+    """Return per node the code (None: it fits) and whether an empty node would not do either.
+
+    Own bookings do not count.
+    """
+    state = cluster_state(nodes, [other for other in pods if other.uid != pod.uid])
+    codes = {name: found if isinstance(found := fit(here, pod), Code) else None for name, here in state.items()}
+    return {
+        name: (code, code is not None and isinstance(fit(node_state(state[name].node, []), pod), Code))
+        for name, code in codes.items()
+    }
+
+
+def _node_code(state: NodeState, pod: Pod) -> Code | None:
+    if state.node is None:
+        return Code.NODE_UNKNOWN
+    if not state.node.devices:
+        return Code.NO_DEVICES
+    limit = state.node.count_allocatable
+    if limit is not None and state.requested_count + requested_holding(pod).peak.slots > limit:
+        return Code.INSUFFICIENT_NODE_COUNT
+    return Code.ALLOCATION_UNREADABLE if state.blocked else None
+
+
+def _choose(
+    state: NodeState, pod: Pod, taken: Allocation, i: int, request: DeviceRequest
+) -> tuple[DeviceRow, ...] | Code:
+    """Choose container i's cards: the best of all sets that fit; an init's must leave the smallest footprint."""
+    alive = [row for j in range(i) if pod.containers[j].kind is not ContainerKind.INIT for row in taken[j]]
+    cards = [card for card in state.cards.values() if not card.orphan]
+    refusals = {card.position: _refusal(state, card, alive, request, pod) for card in cards}
+    fitting = [card for card in cards if refusals[card.position] is None]
+    sets = [
+        chosen
+        for chosen in (combinations(fitting, request.count) if request.count <= len(fitting) else ())
+        if not pod.selection.numa_bind or len({card.device.numa for card in chosen}) == 1
+    ]
+    if not sets:
+        return _speaking_code([found for found in refusals.values() if found], len(cards), request)
+
+    def rows(chosen: Iterable[Card]) -> tuple[DeviceRow, ...]:
+        return tuple(DeviceRow(card.device.uuid, _memory(card, request), request.cores) for card in chosen)
+
+    def order(chosen: Iterable[Card]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+        chosen = list(chosen)
+        init = pod.containers[i].kind is ContainerKind.INIT
+        footprint = _footprint(pod, (*taken[:i], rows(chosen), *taken[i + 1 :])) if init else ()
+        return footprint, sorted(_preference(card, alive, pod) for card in chosen)
+
+    return rows(sorted(min(sets, key=order), key=lambda card: order([card])))
+
+
+def _footprint(pod: Pod, taken: Allocation) -> tuple[int, int, int]:
+    """Return the peak of these rows, summed over cards, in the order that decides."""
+    peak = _sum(*(holding.peak for holding in card_holdings(replace(pod, allocation=taken)).values()))
+    return peak.memory, peak.cores, peak.slots
+
+
+def _memory(card: Card, request: DeviceRequest) -> int:
+    return card.capacity.memory * request.memory_percentage // 100 if request.memory_percentage else request.memory
+
+
+def _used(card: Card, alive: Sequence[DeviceRow]) -> Amounts:
+    return _sum(card.requested, *(_amounts(row) for row in alive if row.uuid == card.device.uuid))
+
+
+def _preference(card: Card, alive: Sequence[DeviceRow], pod: Pod) -> tuple[int, ...]:
+    """Return numbers of which the smallest is preferred; the last one tells any two cards apart."""
+    used = _used(card, alive)
+    load = load_of(used, card.capacity, pod.policies.weights)
+    values = {
+        CardKey.HIGH_LOAD: -load,
+        CardKey.LOW_LOAD: load,
+        CardKey.HIGH_NUMA: -card.device.numa,
+        CardKey.LOW_NUMA: card.device.numa,
+        CardKey.FEW_SLOTS: used.slots,
+        CardKey.HIGH_INDEX: -card.device.index,
+    }
+    keys = card_keys(pod.policies.card, numa_bind=pod.selection.numa_bind)
+    return (*(values[key] for key in keys), -card.position)
+
+
+def _refusal(
+    state: NodeState, card: Card, alive: Sequence[DeviceRow], request: DeviceRequest, pod: Pod
+) -> tuple[int, Code] | None:
+    """Return the first check that the card fails, with its place in the list; the later, the closer it came."""
+    used = _used(card, alive)
+    free = _less(card.capacity, used)
+    own_exclusive = any(row.uuid == card.device.uuid and row.cores >= _ALONE for row in alive)
+    all_cores_taken = request.cores == 0 and free.cores <= 0 and card.capacity.cores != 0
+    cordoned = state.node is not None and card.device.uuid in state.node.cordoned
+    checks = (
+        (pod.selection.accepts_type(card.device.type), Code.TYPE_MISMATCH),
+        (pod.selection.accepts_mode(card.device.mode), Code.MODE_MISMATCH),
+        (pod.selection.accepts_uuid(card.device.uuid), Code.UUID_MISMATCH),
+        (card.device.healthy, Code.DEVICE_UNHEALTHY),
+        (not cordoned, Code.DEVICE_CORDONED),
+        (not card.blocked, Code.DEVICE_BLOCKED),
+        (not card.overcommitted, Code.DEVICE_OVERCOMMITTED),
+        (not card.exclusive and not own_exclusive, Code.EXCLUSIVE_CONFLICT),
+        (free.slots >= 1, Code.INSUFFICIENT_SLOTS),
+        (not pod.policies.card.mutex or used.slots == 0, Code.EXCLUSIVE_CONFLICT),
+        (free.memory >= _memory(card, request), Code.INSUFFICIENT_MEMORY),
+        (free.cores >= request.cores and not all_cores_taken, Code.INSUFFICIENT_CORES),
+        (request.cores < _ALONE or used.slots == 0, Code.EXCLUSIVE_CONFLICT),
+    )
+    return next(((place, code) for place, (passed, code) in enumerate(checks) if not passed), None)
+
+
+def _speaking_code(refusals: list[tuple[int, Code]], cards: int, request: DeviceRequest) -> Code:
+    """Return what a node says: too few cards at all, enough but on different NUMA nodes, or the closest refusal."""
+    if cards < request.count:
+        return Code.INSUFFICIENT_DEVICES
+    return Code.NUMA_MISMATCH if cards - len(refusals) >= request.count else max(refusals)[1]
+
+
+# -- loads and the order of nodes --------------------------------------------------------------------------------------
+
+
+def load_of(used: Amounts, capacity: Amounts, weights: Weights) -> int:
+    """Return the weighted sum of used/capacity, each floored in units of 2^-20; 0 if any capacity is 0."""
+    if 0 in capacity:
+        return 0
+    shares = (part * _LOAD_UNIT // whole for part, whole in zip(used, capacity, strict=True))
+    return sum(a * b for a, b in zip((weights.slot, weights.memory, weights.core), shares, strict=True))
+
+
+def node_order(state: Mapping[str, NodeState], names: Iterable[str], policy: NodePolicy) -> list[str]:
+    """Return the nodes, the preferred one first: by load, then free memory (binpack: the least), then name."""
+
+    def key(name: str) -> tuple[int, int, str]:
+        cards = [card for card in state[name].cards.values() if not card.orphan]
+        used, capacity = _sum(*(card.requested for card in cards)), _sum(*(card.capacity for card in cards))
+        load, free = load_of(used, capacity, Weights()), capacity.memory - used.memory
+        return (-load, free, name) if policy is NodePolicy.BINPACK else (load, -free, name)
+
+    return sorted(names, key=key)

@@ -1,0 +1,203 @@
+"""filter, allocate, the rejections and the scores agree with the slow reference on random clusters.
+
+It exists because the fast code decides thousands of nodes at once in packed integers. It must not know how. Invariant:
+a question has one answer, whichever way it is asked, and asking changes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from accounting import reference
+from accounting.allocate import Placement, allocate
+from accounting.cache import Cache
+from accounting.filter import Verdict, filter_nodes
+from accounting.fit import fit_pod, fitting_cards
+from accounting.node import Node
+from accounting.pod import Pod
+from accounting.pod_record import record_pod
+from accounting.policy import NodePolicy, Weights
+from accounting.rejection import FITS, card_ranks
+from accounting.score import MAX_SCORE, score_nodes
+from accounting.selection_mask import accepted
+from accounting.share import Share
+from accounting.status import CODES, Code
+from tests.builders import (
+    app,
+    init,
+    make_cache,
+    make_device,
+    make_node,
+    make_pod,
+    make_policies,
+    sidecar,
+    snapshot_bytes,
+    uuids_on,
+)
+from tests.strategies import clusters, crowds, pending_pods, weights
+
+UNKNOWN = "nowhere"
+
+
+def judged(cache: Cache, pod: Pod, names: Sequence[str]) -> dict[str, tuple[Code | None, bool]]:
+    """The verdict of filter in the reference's form."""
+    snapshot = cache.snapshot()
+    verdict = filter_nodes(snapshot, pod, snapshot.rows_of(names), cache.own_row(pod.uid))
+    return {
+        name: (None if verdict.feasible[i] else CODES[int(verdict.codes[i])], bool(verdict.unresolvable[i]))
+        for i, name in enumerate(names)
+    }
+
+
+def placed(cache: Cache, pod: Pod, node: str) -> Placement | None:
+    """Where allocate would put the pod on that node, its own booking aside."""
+    alone = cache.node_without(pod.uid) if pod.uid in cache.pods and cache.pods[pod.uid].node == node else cache
+    snapshot = alone.snapshot()
+    return allocate(snapshot, pod, snapshot.rows[node], uuids_on(alone, node))
+
+
+def expected(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, tuple[Code | None, bool]]:
+    """The reference's verdict, with a name that nobody knows."""
+    unknown = reference.filter_nodes([], [], pod) | {UNKNOWN: (Code.NODE_UNKNOWN, True)}
+    if pod.invalid:
+        unknown[UNKNOWN] = Code.INVALID_REQUEST, True
+    elif not pod.asks:
+        unknown[UNKNOWN] = None, False
+    return reference.filter_nodes(nodes, pods, pod) | unknown
+
+
+@given(clusters(), crowds(), pending_pods())
+@example([make_node(devices=[make_device(memory=10)])], [], make_pod("p", [sidecar(6), init(6)]))
+@example(
+    [make_node(devices=[make_device("GPU-0", memory=10), make_device("GPU-1", index=1, memory=10)])],
+    [],
+    make_pod("p", [init(10), app(5)], policies=make_policies("binpack")),
+)
+def test_filter_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    want = expected(nodes, pods, pod)
+    assert judged(make_cache(nodes, pods), pod, list(want)) == want
+
+
+@given(clusters(), crowds(), pending_pods())
+@example([make_node(devices=[make_device(memory=10)])], [], make_pod("p", [sidecar(6), init(6)]))
+@example(
+    [make_node(devices=3)],
+    [],
+    make_pod("p", [sidecar(5, cores=100), init(5, cores=100), init(5, cores=100), app(5)]),
+)
+def test_allocate_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    cache = make_cache(nodes, pods)
+    for name, state in reference.cluster_state(nodes, pods).items():
+        rows = reference.fit(state, pod)
+        placement = placed(cache, pod, name)
+        assert (None if placement is None else placement.allocation) == (None if isinstance(rows, Code) else rows)
+        if placement is not None:
+            peaks = reference.card_holdings(replace(pod, allocation=placement.allocation))
+            assert {use.uuid: use[1:4] for use in placement.peak} == {u: of.peak for u, of in peaks.items()}
+
+
+@given(clusters(), crowds(), pending_pods())
+def test_filter_says_yes_exactly_where_allocate_finds_cards(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    cache = make_cache(nodes, pods)
+    names = cache.node_names()
+    verdicts = judged(cache, pod, names)
+    assert {name: verdicts[name][0] is None for name in names} == {
+        name: placed(cache, pod, name) is not None for name in names
+    }
+
+
+@given(clusters(), crowds(), pending_pods())
+def test_what_allocate_gives_can_be_booked(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    for node in nodes:
+        cache = make_cache(nodes, pods)
+        before = cache.snapshot().overcommitted.sum()
+        placement = placed(cache, pod, node.name)
+        if placement is not None:
+            booked = replace(pod, node=node.name, allocation=placement.allocation)
+            cache.assume_pod(record_pod(booked))
+            assert cache.snapshot().overcommitted.sum() == before
+            state = reference.cluster_state(nodes, [*pods, booked])[node.name]
+            assert not any(state.cards[row.uuid].overcommitted for rows in placement.allocation for row in rows)
+
+
+@given(clusters(), crowds(), pending_pods())
+def test_a_card_without_rejection_is_a_card_that_fits(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    snapshot = make_cache(nodes, pods).snapshot()
+    mask, mutex = accepted(snapshot, pod.selection, snapshot), pod.policies.card.mutex
+    fit = fit_pod(snapshot, pod, snapshot, choose_cards=True)
+    for container in pod.containers:
+        for share in (Share.of(snapshot), *fit.shares.values()):
+            if container.request is not None:
+                ranks = card_ranks(snapshot, share, container.request, pod, snapshot)
+                cards = fitting_cards(snapshot, share, container.request, mask, mutex=mutex)
+                np.testing.assert_array_equal(ranks == FITS, cards)
+
+
+@given(clusters(), crowds(), pending_pods())
+def test_asking_changes_nothing(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    cache = make_cache(nodes, pods)
+    snapshot, generation, names = cache.snapshot(), cache.generation, cache.node_names()
+    before = snapshot_bytes(snapshot)
+    first = judged(cache, pod, names), [placed(cache, pod, name) for name in names]
+    assert (judged(cache, pod, names), [placed(cache, pod, name) for name in names]) == first
+    assert (cache.generation, snapshot_bytes(snapshot), snapshot_bytes(cache.snapshot())) == (
+        generation,
+        before,
+        before,
+    )
+
+
+@given(clusters(), crowds(), pending_pods(), st.data())
+def test_an_own_booking_never_counts(nodes: list[Node], pods: list[Pod], pod: Pod, data: st.DataObject) -> None:
+    booked = data.draw(st.sampled_from(pods)) if pods else None
+    if booked is not None:
+        pod = replace(pod, uid=booked.uid)
+    want = expected(nodes, pods, pod)
+    cache = make_cache(nodes, pods)
+    assert judged(cache, pod, list(want)) == want
+    others = [other for other in pods if other.uid != pod.uid]
+    for name, state in reference.cluster_state(nodes, others).items():
+        rows, placement = reference.fit(state, pod), placed(cache, pod, name)
+        assert (None if placement is None else placement.allocation) == (None if isinstance(rows, Code) else rows)
+
+
+@given(clusters(), crowds(), pending_pods(), st.data())
+def test_a_part_of_the_rows_is_judged_as_all_of_them(
+    nodes: list[Node], pods: list[Pod], pod: Pod, data: st.DataObject
+) -> None:
+    snapshot = make_cache(nodes, pods).snapshot()
+    everywhere = filter_nodes(snapshot, pod, np.arange(snapshot.columns))
+    some = np.array(data.draw(st.lists(st.integers(0, len(nodes)), max_size=5)), dtype=np.intp)
+    assert verdict_of(filter_nodes(snapshot, pod, some)) == [verdict_of(everywhere)[row] for row in some]
+
+
+def verdict_of(verdict: Verdict) -> list[tuple[bool, int, bool]]:
+    """One comparable entry per row; a code says nothing where the pod fits."""
+    columns = verdict.feasible.tolist(), verdict.codes.tolist(), verdict.unresolvable.tolist()
+    return [(feasible, 0 if feasible else code, hopeless) for feasible, code, hopeless in zip(*columns, strict=True)]
+
+
+@given(clusters(), crowds(), st.sampled_from(NodePolicy), st.data())
+def test_scores_follow_the_order(nodes: list[Node], pods: list[Pod], policy: NodePolicy, data: st.DataObject) -> None:
+    # More nodes than scores: the same ones under other names.
+    more = [replace(node, name=f"{node.name}-{i}") for i in range(5) for node in nodes]
+    state = reference.cluster_state([*nodes, *more], pods)
+    names = data.draw(st.lists(st.sampled_from(sorted(state)), unique=True, max_size=16))
+    order = reference.node_order(state, names, policy)[:MAX_SCORE]
+    snapshot = make_cache([*nodes, *more], pods).snapshot()
+    scores = score_nodes(snapshot, snapshot.rows_of(names), policy)
+    assert [(names[place], score) for place, score in scores] == [(n, MAX_SCORE - i) for i, n in enumerate(order)]
+
+
+@given(clusters(), crowds(), weights())
+def test_loads_agree(nodes: list[Node], pods: list[Pod], of_load: Weights) -> None:
+    cache = make_cache(nodes, pods)
+    loads = cache.snapshot().load(of_load)
+    for name, state in reference.cluster_state(nodes, pods).items():
+        row = cache.snapshot().rows[name]
+        for uuid, position in cache.positions(name).items():
+            card = state.cards[uuid]
+            assert loads[position, row] == reference.load_of(card.requested, card.capacity, of_load)

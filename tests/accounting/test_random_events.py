@@ -1,0 +1,22 @@
+"""A long random history ends with the numbers that the objects give, at every step.
+
+It exists to run the random driver with every test run. It must not know what the events are. Invariant: the seed that
+failed is printed, and it finds the difference again.
+"""
+
+import pytest
+
+from benchmarks.random_events import run
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_difference_in_random_events(seed: int) -> None:
+    summary = run(10_000, seed, check_every=500)
+    assert summary.difference is None, f"seed {summary.seed}, event {summary.events}"
+    assert summary.events == 10_000
+    assert len(summary.by_kind) == 7
+
+
+def test_the_seed_decides() -> None:
+    assert run(300, 7, check_every=100) == run(300, 7, check_every=100)
+    assert run(300, 7, check_every=100).by_kind != run(300, 8, check_every=100).by_kind

@@ -1,0 +1,190 @@
+"""Random nodes and pods for hypothesis, small on purpose: few UUIDs, few sizes, so that cards fill up and collide.
+
+It exists to reach what nobody would write down: exclusive rows beside others, orphans, unreadable allocations, cards
+that are cordoned, doubled or unhealthy. It must not know how anything is accounted. Invariant: everything drawn could
+be read from some object of a real cluster.
+"""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from accounting.node import Device, Node
+from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, DeviceRow, Pod, UnreadableAllocation
+from accounting.policy import Policies, Weights
+from accounting.selection import Selection, parse_types
+from accounting.status import Invalid
+from tests.builders import make_device, make_node, make_pod, make_policies, make_unreadable
+
+UUIDS = tuple(f"GPU-{i}" for i in range(6))
+NODES = ("n0", "n1", "n2")
+MODELS = ("NVIDIA A100-SXM4-80GB", "NVIDIA A10", "Tesla T4", "")
+MODES = ("hami-core", "hami-core", "", "mps", "mig")
+CARD_POLICIES = (
+    "spread",
+    "binpack",
+    "numa",
+    "mutex",
+    "mutex,binpack",
+    "binpack,numa",
+    "numa,binpack",
+    "spread,binpack",
+    "topology-aware",
+    "",
+)
+_MEMORY = st.sampled_from((10, 16, 16, 20, 25, 7, 0))
+_CORES = st.sampled_from((100, 100, 100, 200, 150, 50, 0))
+#: How many ordinary inits, sidecars and apps a pod has at most together; more says nothing new.
+_MOST_CONTAINERS = 6
+
+
+@st.composite
+def _rarely(draw: st.DrawFn) -> bool:
+    """True about once in sixteen; shrinks to False."""
+    return draw(st.sampled_from(range(16))) == 15
+
+
+rarely = _rarely()
+
+
+@st.composite
+def devices(draw: st.DrawFn, uuid: str) -> Device:
+    """One card with this UUID."""
+    return make_device(
+        uuid,
+        index=draw(st.integers(0, 5)),
+        slots=draw(st.integers(0, 1)) if draw(rarely) else draw(st.integers(2, 6)),
+        memory=draw(_MEMORY),
+        cores=draw(_CORES),
+        model=draw(st.sampled_from(MODELS)),
+        numa=draw(st.integers(0, 1)),
+        mode=draw(st.sampled_from(MODES)) if draw(rarely) else "hami-core",
+        healthy=not draw(rarely),
+    )
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str = NODES[0]) -> Node:
+    """A node with up to six cards of the shared pool of UUIDs."""
+    least = 0 if draw(rarely) else 2
+    uuids = draw(st.lists(st.sampled_from(UUIDS), unique=True, min_size=least, max_size=len(UUIDS)))
+    return make_node(
+        name,
+        [draw(devices(uuid)) for uuid in uuids],
+        cordoned=[uuid for uuid in uuids if draw(rarely)],
+        duplicated=[uuid for uuid in uuids if draw(rarely)],
+        count_allocatable=draw(st.integers(0, 12)) if draw(rarely) else None,
+    )
+
+
+def clusters() -> st.SearchStrategy[list[Node]]:
+    """Three nodes that share UUIDs, or fewer."""
+    return st.tuples(rarely, *map(nodes, NODES)).map(lambda drawn: list(drawn[2:] if drawn[0] else drawn[1:]))
+
+
+@st.composite
+def requests(draw: st.DrawFn, shares: Sequence[int] = (0, 0, 10, 25, 40)) -> DeviceRequest:
+    """What one container asks for; `shares` are its cores."""
+    count = draw(st.integers(1, 7)) if draw(rarely) else draw(st.integers(1, 2))
+    cores = 100 if draw(rarely) else draw(st.sampled_from(shares))
+    if draw(rarely):
+        return DeviceRequest(count, 0, 100, cores, whole=True)
+    if draw(rarely):
+        return DeviceRequest(count, 0, draw(st.sampled_from((1, 33, 50, 100))), cores)
+    return DeviceRequest(count, draw(st.integers(5, 16)) if draw(rarely) else draw(st.integers(1, 5)), 0, cores)
+
+
+@st.composite
+def containers(draw: st.DrawFn, *, least: int = 1, most: int = _MOST_CONTAINERS) -> tuple[Container, ...]:
+    """Init containers and sidecars in any order, then apps."""
+    kinds = draw(st.lists(st.sampled_from(ContainerKind), min_size=least, max_size=most))
+    kinds.sort(key=lambda kind: kind is ContainerKind.APP)
+    # A pod in which most containers want a card for themselves needs several, so its luck must not be left to chance.
+    shares = draw(st.sampled_from(((0, 0, 10, 25, 40), (0, 0, 10, 25, 40), (0, 100))))
+    return tuple(Container("", kind, None if draw(rarely) else draw(requests(shares))) for kind in kinds)
+
+
+@st.composite
+def selections(draw: st.DrawFn) -> Selection:
+    """Mostly no limit at all; if any, lists of what is wanted and of what is not."""
+    some_uuids = st.frozensets(st.sampled_from((*UUIDS, "GPU-gone")), max_size=5)
+    some_types = st.sampled_from(("", "A10", "nvidia", "a100,t4", "Tesla T4", "none")).map(parse_types)
+    limit = draw(st.sampled_from(("", "", "", "uuids", "types", "modes")))
+    return Selection(
+        use_uuids=draw(some_uuids) if limit == "uuids" else frozenset(),
+        nouse_uuids=draw(some_uuids) if limit == "uuids" else frozenset(),
+        use_types=draw(some_types) if limit == "types" else (),
+        nouse_types=draw(some_types) if limit == "types" else (),
+        modes=draw(st.sampled_from(("hami-core", "mps", "mig", "mps,hami-core"))) if limit == "modes" else "",
+        numa_bind=draw(st.booleans()),
+    )
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policies:
+    """Any policy, mostly with equal weights."""
+    of_load = draw(weights()) if draw(rarely) else Weights()
+    return make_policies(
+        draw(st.sampled_from(CARD_POLICIES)),
+        draw(st.sampled_from(("binpack", "spread"))),
+        (of_load.slot, of_load.core, of_load.memory),
+    )
+
+
+@st.composite
+def allocations(draw: st.DrawFn, own: Sequence[Container]) -> Allocation:
+    """Rows on any cards, also such as no scheduler would give: over-committed, on cards that are gone."""
+    uuid = st.sampled_from(UUIDS) if not draw(rarely) else st.sampled_from((*UUIDS, "GPU-gone", "GPU-lost"))
+    cores = st.sampled_from((100, 60)) if draw(rarely) else st.sampled_from((0, 5, 10, 25))
+    row = st.builds(DeviceRow, uuid, st.integers(0, 4), cores)
+    return tuple(tuple(draw(st.lists(row, max_size=2))) for _ in own)
+
+
+def unreadable_allocations() -> st.SearchStrategy[UnreadableAllocation]:
+    """Allocations in which some UUIDs, registered or not, can still be read."""
+    return st.lists(st.sampled_from((*UUIDS, "GPU-gone")), unique=True, max_size=2).map(
+        lambda uuids: make_unreadable(*uuids)
+    )
+
+
+@st.composite
+def bound_pods(draw: st.DrawFn, uid: str, own: tuple[Container, ...] | None = None) -> Pod:
+    """A pod as the API server shows it once it is on a node."""
+    if own is None:
+        own = draw(containers(most=4))
+    none = st.none() | unreadable_allocations()
+    return make_pod(
+        uid.split(".", maxsplit=1)[0],
+        own,
+        uid=uid,
+        namespace=draw(st.sampled_from(("a", "b"))),
+        node=draw(st.sampled_from((*NODES, "n-gone") if draw(rarely) else NODES)),
+        allocation=draw(none) if draw(rarely) else draw(allocations(own)),
+        terminal=draw(rarely),
+        inits_over=draw(st.booleans()),
+    )
+
+
+@st.composite
+def pending_pods(draw: st.DrawFn, uid: str = "arriving") -> Pod:
+    """A pod that wants a node."""
+    return make_pod(
+        uid,
+        draw(containers(least=0)),
+        uid=uid,
+        selection=draw(selections()) if draw(st.booleans()) else None,
+        policies=draw(policies()),
+        invalid=(Invalid("spec.containers[a]", "-1", "must not be negative"),) if draw(rarely) and draw(rarely) else (),
+    )
+
+
+@st.composite
+def crowds(draw: st.DrawFn, most: int = 8) -> list[Pod]:
+    """Pods that are on nodes already."""
+    return [draw(bound_pods(f"p{i}")) for i in range(draw(st.integers(0, most)))]
+
+
+def weights() -> st.SearchStrategy[Weights]:
+    """Weights of a card's load, at least one positive."""
+    number = st.integers(0, 5)
+    return st.builds(Weights, number, number, number).filter(lambda w: bool(w.slot or w.core or w.memory))

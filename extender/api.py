@@ -23,15 +23,19 @@ Json = dict[str, Any]
 class Api:
     """Handlers over one cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, embedded: bool = True) -> None:
         self._cluster = cluster
+        self._embedded = embedded
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
-        return [
-            web.get("/api/v1/pods", self.pods),
+        changing = [
             web.post("/api/v1/pods", self.post_pod),
             web.delete("/api/v1/pods/{namespace}/{name}", self.delete_pod),
+        ]
+        return [
+            *(changing if self._embedded else ()),
+            web.get("/api/v1/pods", self.pods),
             web.get("/api/v1/nodes", self.nodes),
             web.get("/api/v1/verify", self.verify),
             web.get("/api/v1/quotas", self.quotas),
@@ -62,9 +66,9 @@ class Api:
         except InputError as error:
             return json_response({"error": str(error)}, status=400)
         known = self._cluster.pod(pod.uid)
-        if known is not None and known.node is not None and pod.node not in (None, known.node):
-            text = f"spec.nodeName: {pod.node}: pod {pod.key} is bound to node {known.node}"
-            return json_response({"error": text}, status=409)
+        conflict = None if known is None else _conflict(pod, known)
+        if conflict is not None:
+            return json_response({"error": conflict}, status=409)
         kept = self._cluster.put_pod(pod)
         return json_response(render.pod_entry(kept, self._cluster.record(kept)), status=201 if known is None else 200)
 
@@ -84,6 +88,16 @@ def posted_pod(body: bytes, cluster: Cluster) -> Pod:
     if len(manifests) != 1 or manifests[0].kind != "Pod":
         raise InputError("body", f"{len(manifests)} objects", "must be one Pod")
     return checked_pod(manifests[0], cluster.settings)
+
+
+def _conflict(pod: Pod, known: Pod) -> str | None:
+    """Return what a pod that is bound cannot change, as on an API server."""
+    if known.node is None:
+        return None
+    if pod.node not in (None, known.node):
+        return f"spec.nodeName: {pod.node}: pod {known.key} is bound to node {known.node}"
+    count, bound_with = len(pod.containers), len(known.containers)
+    return None if count == bound_with else f"spec.containers: {count}: pod {known.key} is bound with {bound_with}"
 
 
 def verify_report(cluster: Cluster) -> Json:

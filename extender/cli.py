@@ -12,7 +12,7 @@ from dataclasses import replace
 from accounting.policy import Policies, parse_card_policy, parse_node_policy
 from accounting.vendor import NVIDIA
 from extender import __version__
-from extender.commands import account, explain, serve, verify
+from extender.commands import account, explain, replay, serve, verify
 from extender.config import ServerSettings, Settings
 from extender.manifests import InputError
 
@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_account(commands.add_parser("account", parents=[defaults], help="what a pod holds"))
     _add_explain(commands.add_parser("explain", parents=[defaults], help="which nodes take a pod, and why not"))
     _add_verify(commands.add_parser("verify", parents=[defaults], help="recompute all usage and list what is wrong"))
+    _add_replay(commands.add_parser("replay", parents=[defaults], help="feed a journal to a fresh cluster"))
     return parser
 
 
@@ -70,7 +71,25 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bind-address", default=server.bind_address)
     parser.add_argument("--port", type=_port, default=server.port)
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    _add_live(parser)
     parser.set_defaults(run=serve.run)
+
+
+def _add_live(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("live cluster")
+    group.add_argument("--kubeconfig", metavar="FILE", help="follow the API server of this kubeconfig")
+    group.add_argument("--in-cluster", action="store_true", help="follow the API server by the pod's service account")
+    group.add_argument("--lock-mode", choices=["hami", "none"], default="hami", help="node lock for HAMi's plugin")
+    group.add_argument("--http-timeout", type=_seconds, default=10.0, metavar="SECONDS", help="as in the stanza")
+    group.add_argument("--claims", action=argparse.BooleanOptionalAction, default=True)
+    group.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, default=True)
+    group.add_argument("--follow-lease", action="store_true", help="lead when this host's kube-scheduler does")
+    group.add_argument("--lease-namespace", default="kube-system")
+    group.add_argument("--lease-name", default="gpu-extender", help="with --follow-lease: the scheduler's Lease")
+    group.add_argument("--lease-duration", type=_seconds, default=15.0, metavar="SECONDS")
+    group.add_argument("--lease-retry", type=_seconds, default=2.0, metavar="SECONDS")
+    group.add_argument("--shutdown-delay", type=_seconds, default=0.0, metavar="SECONDS")
+    group.add_argument("--journal", metavar="FILE", help="append every call and event, for `replay`")
 
 
 def _add_account(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +107,12 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     _add_cluster(parser)
     _add_output(parser)
     parser.set_defaults(run=verify.run)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("journal_file", metavar="FILE", help="written by serve --journal")
+    _add_output(parser)
+    parser.set_defaults(run=replay.run)
 
 
 def _add_pods(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +146,17 @@ def _natural(text: str) -> int:
         message = f"{text}: must be a whole number"
         raise argparse.ArgumentTypeError(message)
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 86_400:  # noqa: PLR2004 - a day; also refuses NaN
+        message = f"{text}: must be seconds from 0 to a day"
+        raise argparse.ArgumentTypeError(message)
+    return value
 
 
 def _port(text: str) -> int:

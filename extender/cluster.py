@@ -6,16 +6,17 @@ what came from files and what came by requests are kept apart, so that files can
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from accounting.cache import Cache
+from accounting.cache import Cache, PodState
 from accounting.holdings import Total
 from accounting.node import Node
-from accounting.pod import Pod, UnreadableAllocation
+from accounting.pod import Pod
 from accounting.pod_record import PodRecord, record_pod
 from accounting.quota import Exceeded, Quota, QuotaTable
-from accounting.report import problems
-from accounting.status import Problem
+from accounting.report import problem_counts, problems
+from accounting.status import Problem, ProblemCode
 from extender.config import Settings
 
 
@@ -43,6 +44,13 @@ class Cluster:
         self._remembered_pods = remembered_pods
         self._files = Objects()
         self._changes = 0
+        self.on_booking: Callable[[dict[str, object]], None] | None = None
+        """Told of every booking of a bind, for the journal."""
+        self.on_forgotten: Callable[[str], None] | None = None
+        """Told of the node on which a booking was taken back."""
+        self.deletions_are_told = False
+        """On a live cluster every deletion is told by UID. Then what comes late of an earlier pod of the same name must
+        not end this one. Otherwise a new UID under a known name is the only sign that the old pod is gone."""
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -83,6 +91,13 @@ class Cluster:
         """Return everything that is wrong, objects that could not be read included."""
         return sorted({*problems(self.cache), *self.quotas.problems(), *self._files.problems})
 
+    def problem_counts(self) -> dict[ProblemCode, int]:
+        """Return how many problems there are by code, from the arrays: quick enough for every scrape."""
+        counts = problem_counts(self.cache)
+        for problem in (*self.quotas.problems(), *self._files.problems):
+            counts[problem.code] += 1
+        return counts
+
     # -- changing -------------------------------------------------------------------------------------------------
 
     def load(self, files: Objects) -> None:
@@ -93,8 +108,8 @@ class Cluster:
         for quota in files.quotas:
             self.quotas.put(quota)
         for pod in files.pods:
-            if pod.uid not in self._pods or pod.uid in self._from_files or pod.uid in self._seen:
-                self._put(pod, record_pod(pod))
+            if self._is_told_by_files(pod):
+                self._put(pod)
                 self._from_files.add(pod.uid)
         self._files = files
         self._changes += 1
@@ -107,23 +122,21 @@ class Cluster:
         known = self._pods.get(pod.uid)
         if known is not None and known.node is not None:
             pod = replace(pod, node=pod.node or known.node, allocation=pod.allocation or known.allocation)
-        record = record_pod(pod)
-        if known is not None and isinstance(pod.allocation, UnreadableAllocation):
-            # The cache keeps the cards of the last allocation that could be read; show the same rows.
-            pod = replace(pod, allocation=known.allocation or pod.allocation)
         self._from_files.discard(pod.uid)
-        self._put(pod, record)
-        return pod
+        return self._put(pod)
 
     def remember(self, pod: Pod) -> None:
         """Remember a pod that /filter showed, unless it is known already."""
         if pod.uid in self._pods and pod.uid not in self._seen:
             return
-        unbound = replace(pod, node=None, allocation=None)
-        self._put(unbound, record_pod(unbound))
+        self._put(replace(pod, node=None, allocation=None))
         self._seen[pod.uid] = None
         if len(self._seen) > self._remembered_pods:
             self.delete_pod(next(iter(self._seen)))
+
+    def is_only_asked_about(self, uid: str) -> bool:
+        """Whether nothing but /filter has told of a pod yet."""
+        return uid in self._seen
 
     def delete_pod(self, uid: str) -> None:
         """Forget a pod and release what it holds."""
@@ -138,20 +151,92 @@ class Cluster:
 
     def bind(self, pod: Pod) -> None:
         """Record a pod that was bound here, with its node and its cards."""
-        record = record_pod(pod)
-        self.cache.assume_pod(record)
+        self.cache.assume_pod(record_pod(pod))
         self.cache.finish_binding(pod.uid)
         self._from_files.discard(pod.uid)
-        self._put(pod, record)
+        self._put(pod)
 
-    def _put(self, pod: Pod, record: PodRecord) -> None:
+    def observe(self, pod: Pod) -> None:
+        """Record a pod as an API server has it, or had it a moment ago: what is told may come late.
+
+        A pod never leaves its node, so one that was seen there and is told of without a node is told of too late. Of a
+        bound pod nothing that was only assumed is kept beside what is told.
+        """
+        if pod.node is None and not pod.terminal and self.cache.state(pod.uid) is PodState.ADDED:
+            return
+        self._put(pod)
+
+    def assume(self, pod: Pod) -> None:
+        """Book a pod, with its node and its cards, whose bind is being decided."""
+        # From now on it is more than a pod that was asked about, which may be forgotten for lack of room.
+        self._pods.setdefault(pod.uid, replace(pod, node=None, allocation=None))
+        self._uids.setdefault((pod.namespace, pod.name), pod.uid)
+        self._seen.pop(pod.uid, None)
+        self.cache.assume_pod(record_pod(pod))
+        self._told({"op": "assume", "uid": pod.uid, "node": pod.node, "allocation": pod.allocation})
+
+    def finish(self, uid: str) -> None:
+        """Note that the Binding of an assumed pod was accepted."""
+        self.cache.finish_binding(uid)
+        self._told({"op": "finish", "uid": uid})
+
+    def forget(self, uid: str) -> None:
+        """Take back a booking whose bind failed for certain."""
+        booked = self.cache.pods.get(uid)
+        self.cache.forget_pod(uid)
+        self._told({"op": "forget", "uid": uid})
+        if booked is not None and self.on_forgotten is not None and uid not in self.cache.pods:
+            self.on_forgotten(str(booked.node))
+
+    def _told(self, entry: dict[str, object]) -> None:
+        if self.on_booking is not None:
+            self.on_booking(entry)
+
+    def put_quota(self, quota: Quota) -> None:
+        """Record a quota object as it is now."""
+        self.quotas.put(quota)
+        self._changes += 1
+
+    def remove_quota(self, namespace: str, name: str) -> None:
+        """Record that a quota object is gone."""
+        self.quotas.remove(namespace, name)
+        self._changes += 1
+
+    def _put(self, pod: Pod) -> Pod:
+        """Record a pod; returns what is kept."""
         earlier = self._uids.get((pod.namespace, pod.name))
-        if earlier is not None and earlier != pod.uid:
+        if earlier is not None and earlier != pod.uid and not self.deletions_are_told:
             self.delete_pod(earlier)
+        known = self._pods.get(pod.uid)
+        if known is not None and known.key != pod.key:
+            self._uids.pop((known.namespace, known.name), None)
+        record = record_pod(pod)
+        if self.deletions_are_told:
+            record = self._beside_earlier_reading(record)
+        self.cache.add_pod(record)
+        kept = self.cache.pods.get(pod.uid, record)
+        if known is not None and kept.readable and not record.readable:
+            # The cache keeps the cards of the last allocation that could be read; show the same rows.
+            pod = replace(pod, containers=known.containers, allocation=known.allocation)
         self._pods[pod.uid] = pod
         self._uids[pod.namespace, pod.name] = pod.uid
         self._seen.pop(pod.uid, None)
-        self.cache.add_pod(record)
+        return pod
+
+    def _beside_earlier_reading(self, record: PodRecord) -> PodRecord:
+        """Return what counts of a bound pod whose allocation may have been edited since it was read before."""
+        known, state = self.cache.pods.get(record.uid), self.cache.state(record.uid)
+        # What was only assumed is no reading: the pod's own annotation goes before it.
+        if known is None or state is PodState.ASSUMED or known.node != record.node:
+            return record
+        return record.edited_after(known) if known.readable and record.readable else record
+
+    def _is_told_by_files(self, pod: Pod) -> bool:
+        """Whether what a file says of a pod stands: no request has told of it, nor of another one of its name."""
+        earlier = self._uids.get((pod.namespace, pod.name), pod.uid)
+        if earlier != pod.uid and earlier not in self._from_files:
+            return False
+        return pod.uid not in self._pods or pod.uid in self._from_files or pod.uid in self._seen
 
     def _drop_vanished(self, files: Objects) -> None:
         uids, nodes = {pod.uid for pod in files.pods}, {node.name for node in files.nodes}

@@ -4,6 +4,7 @@ It must not do I/O. Invariant: conversion never fails for an object that decodes
 Invalid, an UnreadableAllocation or a Problem in the value.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +35,8 @@ _ANNOTATIONS = "metadata.annotations[{}]"
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 _EVERY_CARD = Selection()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Digits of a second below the microseconds at which Python's times end.
+_BELOW_MICROSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
 
 
 def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
@@ -51,6 +54,7 @@ def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
         containers=containers,
         node=spec.nodeName or None,
         terminal=status.phase in _TERMINAL,
+        deleting=meta.deletionTimestamp is not None,
         inits_over=_inits_over(spec, status),
         allocation=_allocation(annotations, len(containers), settings),
         invalid=(*invalid, *misread) if any(container.request for container in containers) or invalid else (),
@@ -228,7 +232,9 @@ def _nanoseconds(text: str | None) -> int | None:
     if moment.tzinfo is None:
         return None
     delta = moment - _EPOCH
-    return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000
+    below = _BELOW_MICROSECONDS.search(text)
+    nanoseconds = int(below[1].ljust(3, "0")) if below else 0
+    return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000 + nanoseconds
 
 
 def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
@@ -252,7 +258,7 @@ def _register(node: str, text: str | None) -> Register:
         return Register()
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return unreadable(node, f"is not JSON: {error}")
     return read_register(node, value)
 

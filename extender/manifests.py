@@ -5,18 +5,26 @@ objects. Invariants: an object that does not decode does not stop the others; a 
 error that names it.
 """
 
+import json
+import re
 import sys
 from collections.abc import Iterator
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import yaml
 
-from extender.wire import core_v1
-
 T = TypeVar("T")
 _Yaml = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: A JSON object; YAML's flow style may start with a brace as well, but its first key has no quotes.
+_JSON_OBJECT = re.compile(rb"\s*\{\s*[\"}]")
+#: What may stand between the documents of a file: blanks, and YAML's marks.
+_BETWEEN = re.compile(r"(?:\s|^---\s*$|^\.\.\.\s*$)*", re.MULTILINE)
+#: One step of the path in msgspec's messages: a field, a position, or "..." for a key of a map.
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_SHOWN = 120
 
 
 class InputError(Exception):
@@ -41,16 +49,41 @@ class Manifest(NamedTuple):
             return msgspec.json.decode(self.value, type=kind)
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at ")
-            field = path.strip("`").removeprefix("$.") or self.kind
-            raise InputError(field, self.where, text) from None
-        except msgspec.DecodeError as error:
+            field, value = self._found(path)
+            raise InputError(field or self.kind, value, f"{self.where}: {text}") from None
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InputError(self.where, self.kind, str(error)) from None
+
+    def _found(self, path: str) -> tuple[str, str]:
+        """Return the field that a message's path leads to, and the value there."""
+        value = self.value if isinstance(self.value, dict) else msgspec.json.decode(self.value)
+        field = ""
+        for name, position in _STEP.findall(path):
+            key: Any = name or position
+            if position == "...":
+                # Only maps of texts have a type that can be wrong.
+                key = next((key for key, each in value.items() if not isinstance(each, str)), None)
+            elif position:
+                key = int(position)
+            if key is None:
+                break
+            field += f".{name}" if name else f"[{key}]"
+            value = value[key]
+        shown = msgspec.json.encode(value).decode()
+        return field.removeprefix("."), shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
 
 
 class _Head(msgspec.Struct):
     kind: str | None = None
-    metadata: core_v1.ObjectMeta | None = None
-    items: list[msgspec.Raw] | None = None
+    metadata: msgspec.Raw = msgspec.Raw(b"null")
+    items: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Names(msgspec.Struct):
+    """Of metadata what names an object; the values may be of any type."""
+
+    name: Any = None
+    namespace: Any = None
 
 
 def read_manifests(path: str, option: str) -> list[Manifest]:
@@ -64,15 +97,45 @@ def read_manifests(path: str, option: str) -> list[Manifest]:
 
 def parse_manifests(data: bytes, option: str, name: str) -> Iterator[Manifest]:
     """Yield the objects of a JSON or YAML text; a List is opened."""
-    if data.lstrip()[:1] == b"{":
-        try:
-            yield from _json_objects(msgspec.Raw(data), option, name)
-        except msgspec.DecodeError as error:
+    try:
+        if _JSON_OBJECT.match(data):
+            yield from _json_text(data, option, name)
+        else:
+            yield from _yaml_text(data, option, name)
+    except RecursionError:
+        raise InputError(option, name, "is nested too deeply") from None
+
+
+def _json_text(data: bytes, option: str, name: str) -> Iterator[Manifest]:
+    try:
+        yield from _json_objects(msgspec.Raw(data), option, name)
+    except msgspec.DecodeError as error:
+        documents = _json_documents(data)
+        if documents is None:
             raise InputError(option, name, f"not JSON: {error}") from None
-        return
+        for document in documents:
+            yield from _plain_objects(document, option, name)
+
+
+def _json_documents(data: bytes) -> list[object] | None:
+    """Return JSON values that follow one another; None if the text is anything else."""
+    documents: list[object] = []
+    try:
+        text = data.decode()
+        position = len(_BETWEEN.match(text)[0])  # type: ignore[index]  # it matches the empty text
+        while position < len(text):
+            document, position = json.JSONDecoder().raw_decode(text, position)
+            documents.append(document)
+            position = _BETWEEN.match(text, position).end()  # type: ignore[union-attr]
+    except ValueError:
+        return None
+    return documents
+
+
+def _yaml_text(data: bytes, option: str, name: str) -> Iterator[Manifest]:
     try:
         documents = [document for document in yaml.load_all(data, _Yaml) if document is not None]
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise InputError(option, name, f"not YAML: {error}") from None
     if not documents:
         raise InputError(option, name, "holds no object")
@@ -80,54 +143,62 @@ def parse_manifests(data: bytes, option: str, name: str) -> Iterator[Manifest]:
         yield from _plain_objects(document, option, name)
 
 
-def _json_objects(raw: msgspec.Raw, option: str, name: str) -> Iterator[Manifest]:
+def _json_objects(raw: msgspec.Raw, option: str, name: str, listed: str = "") -> Iterator[Manifest]:
+    """Yield an object, or the objects of a List. `listed`: what a PodList holds, for its entries name no kind."""
     try:
         head = msgspec.json.decode(raw, type=_Head)
     except msgspec.ValidationError as error:
         raise InputError(option, name, str(error)) from None
-    kind = head.kind
+    kind = head.kind or listed
     if not kind:
         raise InputError("kind", name, "an object has no kind")
-    if kind.endswith("List") and head.items is not None:
-        for item in head.items:
-            yield from _json_objects(item, option, name)
+    if kind.endswith("List") and bytes(head.items)[:1] == b"[":
+        for item in msgspec.json.decode(head.items, type=list[msgspec.Raw]):
+            yield from _json_objects(item, option, name, kind.removesuffix("List"))
         return
-    yield Manifest(kind, _where(kind, head.metadata), raw)
+    try:
+        names = msgspec.json.decode(head.metadata, type=_Names)
+    except msgspec.ValidationError:
+        names = _Names()
+    yield Manifest(kind, _where(kind, names), raw)
 
 
-def _plain_objects(document: object, option: str, name: str) -> Iterator[Manifest]:
+def _plain_objects(document: object, option: str, name: str, listed: str = "") -> Iterator[Manifest]:
     if not isinstance(document, dict):
         raise InputError(option, name, f"holds {type(document).__name__}, not a Kubernetes object")
-    kind = document.get("kind")
+    kind = document.get("kind") or listed
     if not isinstance(kind, str) or not kind:
         raise InputError("kind", name, "an object has no kind")
     items = document.get("items")
     if kind.endswith("List") and isinstance(items, list):
         for item in items:
-            yield from _plain_objects(item, option, name)
+            yield from _plain_objects(item, option, name, kind.removesuffix("List"))
         return
     meta = document.get("metadata")
-    names = (
-        {key: meta[key] for key in ("name", "namespace") if isinstance(meta.get(key), str)}
-        if isinstance(meta, dict)
-        else {}
-    )
-    yield Manifest(kind, _where(kind, core_v1.ObjectMeta(**names)), _without_dates(document))
+    names = _Names(meta.get("name"), meta.get("namespace")) if isinstance(meta, dict) else _Names()
+    yield Manifest(kind, _where(kind, names), _without_dates(document, {}))
 
 
-def _where(kind: str, meta: core_v1.ObjectMeta | None) -> str:
-    name = (meta.name if meta is not None else None) or "(no name)"
-    namespace = meta.namespace if meta is not None else None
-    return f"{kind.lower()} {namespace}/{name}" if namespace else f"{kind.lower()} {name}"
+def _where(kind: str, names: _Names) -> str:
+    name, namespace = (text if isinstance(text, str) else "" for text in (names.name, names.namespace))
+    return f"{kind.lower()} {namespace}{'/' if namespace else ''}{name or '(no name)'}"
 
 
-def _without_dates(value: Any) -> Any:  # noqa: ANN401 - a YAML tree
-    """Return the tree with dates as RFC 3339 text: YAML reads an unquoted 2026-11-29T16:18:33Z as a date."""
+def _without_dates(value: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - a YAML tree
+    """Return the tree with dates as RFC 3339 text: YAML reads an unquoted 2026-11-29T16:18:33Z as a date.
+
+    `known`: what was made of the lists and maps met so far, for aliases may name one of them many times.
+    """
+    if id(value) in known:
+        return known[id(value)]
     if isinstance(value, dict):
-        return {key: _without_dates(each) for key, each in value.items()}
+        table: dict[Any, Any] = known.setdefault(id(value), {})
+        table.update((key, _without_dates(each, known)) for key, each in value.items())
+        return table
     if isinstance(value, list):
-        return [_without_dates(each) for each in value]
-    if hasattr(value, "isoformat"):
-        text = value.isoformat()
-        return text if "+" in text or "T" not in text else text + "Z"
-    return value
+        entries: list[Any] = known.setdefault(id(value), [])
+        entries.extend(_without_dates(each, known) for each in value)
+        return entries
+    if isinstance(value, datetime):
+        return value.isoformat() + ("Z" if value.tzinfo is None else "")
+    return value.isoformat() if isinstance(value, date) else value

@@ -10,18 +10,17 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from accounting.report import device_reports
-from accounting.status import ProblemCode
 from extender import __version__
 from extender.verbs import Verbs
 
+_DIMENSIONS = ("slots", "memory_mib", "cores_percent")
 _BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.5)
 
 
 class Metrics:
     """The registry and the one thing that is observed."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: Verbs, live: Collector | None = None) -> None:
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "gpu_extender_request_duration_seconds",
@@ -31,6 +30,8 @@ class Metrics:
             registry=self.registry,
         )
         self.registry.register(_StateCollector(verbs))
+        if live is not None:
+            self.registry.register(live)
 
 
 class _StateCollector(Collector):
@@ -62,9 +63,8 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily("gpu_extender_cache_nodes", "Nodes known.", value=nodes)
         yield GaugeMetricFamily("gpu_extender_cache_pods", "Pods that hold cards or block them.", value=pods)
         found = GaugeMetricFamily("gpu_extender_problems", "What verify reports now, by code.", labels=["code"])
-        codes = [problem.code for problem in cluster.problems()]
-        for code in ProblemCode:
-            found.add_metric([code.value], codes.count(code))
+        for code, count in cluster.problem_counts().items():
+            found.add_metric([code.value], count)
         yield found
         hard = GaugeMetricFamily("gpu_extender_quota_hard", "Tightest limit.", labels=["namespace", "resource"])
         used = GaugeMetricFamily("gpu_extender_quota_used", "Charged to pods now.", labels=["namespace", "resource"])
@@ -78,16 +78,12 @@ class _StateCollector(Collector):
 
 
 def _devices(verbs: Verbs) -> Iterator[Metric]:
-    """Sums over all registered cards; a card that is gone has no capacity and is counted in the problems."""
+    """Sums over registered cards; a card that is gone is counted in the problems."""
     capacity = GaugeMetricFamily("gpu_extender_capacity", "Slots, MiB and percent registered.", labels=["dimension"])
     requested = GaugeMetricFamily("gpu_extender_requested", "Slots, MiB and percent held.", labels=["dimension"])
-    sums = {"slots": [0, 0], "memory_mib": [0, 0], "cores_percent": [0, 0]}
-    for report in device_reports(verbs.cluster.cache):
-        for pair, whole, held in zip(sums.values(), report.capacity, report.requested, strict=True):
-            pair[0] += whole
-            pair[1] += held
-    for dimension, (whole, held) in sums.items():
-        capacity.add_metric([dimension], whole)
-        requested.add_metric([dimension], held)
+    snapshot = verbs.cluster.cache.snapshot()
+    for dimension, whole, held in zip(_DIMENSIONS, snapshot.capacity, snapshot.used, strict=True):
+        capacity.add_metric([dimension], int(whole.sum()))
+        requested.add_metric([dimension], int(held.sum()))
     yield capacity
     yield requested

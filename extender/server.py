@@ -7,20 +7,25 @@ and never leaves a request without an answer.
 
 import time
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
+from prometheus_client.registry import Collector
 
 from extender import __version__
 from extender.api import Api, json_response
 from extender.cluster import Cluster
 from extender.config import ServerSettings
+from extender.hooks import Hooks
 from extender.logs import logger
 from extender.metrics import Metrics
 from extender.verbs import Verbs
 from extender.wire import extender_v1 as wire
 
-Verb = Callable[[bytes], bytes]
+Verb = Callable[[bytes], bytes | Awaitable[bytes]]
+OnAnswer = Callable[[str, bytes, bytes], None]
+"""Told of a verb, its body and its answer."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _INDEX = {
@@ -32,21 +37,36 @@ _INDEX = {
 }
 
 
-def make_app(cluster: Cluster, settings: ServerSettings) -> web.Application:
+class Live(Protocol):
+    """What a live cluster puts in the place of the embedded one's bind and probes."""
+
+    hooks: Hooks
+    collector: Collector
+    on_answer: OnAnswer | None
+
+    def is_ready(self) -> bool:
+        """Whether kube-scheduler gets answers from this replica."""
+
+    async def bind(self, args: wire.BindingArgs) -> str:
+        """Bind a pod; returns "" or why not."""
+
+
+def make_app(cluster: Cluster, settings: ServerSettings, live: Live | None = None) -> web.Application:
     """Return the application over a cluster."""
     app = web.Application(client_max_size=settings.max_body_bytes)
-    verbs = Verbs(cluster)
-    metrics = Metrics(verbs)
-    for name, verb, on_error in _verbs(verbs):
+    verbs = Verbs(cluster) if live is None else Verbs(cluster, live.hooks, live.on_answer)
+    metrics = Metrics(verbs, None if live is None else live.collector)
+    for name, verb, on_error in _verbs(verbs, live):
         handler = _verb_handler(name, verb, on_error, metrics)
         # kube-scheduler's urlPrefix may end in /scheduler, as in HAMi's chart.
         for prefix in ("", "/scheduler"):
             app.router.add_post(f"{prefix}/{name}", handler)
-    for path in ("/livez", "/readyz", "/healthz"):
+    for path in ("/livez", "/healthz"):
         app.router.add_get(path, _ok)
+    app.router.add_get("/readyz", _readiness(live))
     app.router.add_get("/metrics", make_aiohttp_handler(metrics.registry))
     app.router.add_get("/", _index)
-    app.add_routes(Api(cluster).routes())
+    app.add_routes(Api(cluster, embedded=live is None).routes())
     return app
 
 
@@ -69,13 +89,21 @@ async def start(app: web.Application, settings: ServerSettings) -> tuple[web.App
     return runner, port
 
 
-def _verbs(verbs: Verbs) -> list[tuple[str, Verb, Callable[[str], bytes]]]:
+def _verbs(verbs: Verbs, live: Live | None) -> list[tuple[str, Verb, Callable[[str], bytes]]]:
     """Return each verb's name, function, and the answer that says "I do not know"."""
+
+    async def bind(body: bytes) -> bytes:
+        if live is None:
+            return verbs.bind(body)
+        args = wire.decode_binding(body)
+        verbs.check_ready()
+        return wire.encode_binding(await live.bind(args))
+
     return [
         ("filter", verbs.filter, wire.encode_filter_error),
         ("filter-dryrun", verbs.filter_dryrun, wire.encode_filter_error),
         ("prioritize", verbs.prioritize, lambda _: b"[]"),
-        ("bind", verbs.bind, wire.encode_binding),
+        ("bind", bind, wire.encode_binding),
         ("preempt", verbs.preempt, lambda _: wire.NULL_VICTIMS),
     ]
 
@@ -88,10 +116,13 @@ def _verb_handler(name: str, verb: Verb, on_error: Callable[[str], bytes], metri
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge as error:
+            observe_error(0.0)
+            logger().warning("request cannot be answered", verb=name, why=str(error.text))
             return _verb_response(on_error(f"request body: {error.text}"))
         started = time.perf_counter()
         try:
-            answer = verb(body)
+            made = verb(body)
+            answer = made if isinstance(made, bytes) else await made
         except wire.WireError as error:
             observe_error(time.perf_counter() - started)
             logger().warning("request cannot be answered", verb=name, why=str(error))
@@ -112,6 +143,14 @@ def _verb_response(body: bytes) -> web.Response:
 
 async def _ok(_request: web.Request) -> web.Response:
     return web.Response(text="ok")
+
+
+def _readiness(live: Live | None) -> Handler:
+    async def handle(_request: web.Request) -> web.Response:
+        ready = live is None or live.is_ready()
+        return web.Response(text="ok" if ready else "not ready", status=200 if ready else 503)
+
+    return handle
 
 
 async def _index(_request: web.Request) -> web.Response:

@@ -6,9 +6,10 @@ nothing); bind alone books; the same question on the same state gets the same by
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,41 +22,78 @@ from accounting.score import score_nodes
 from accounting.status import CODES
 from extender.cluster import Cluster
 from extender.convert import convert_node, convert_pod
+from extender.hooks import Hooks
 from extender.texts import WIRE_TEXTS
 from extender.wire import core_v1
 from extender.wire import extender_v1 as wire
 
 #: Answers and verdicts kept for the same question on the same state.
 _REMEMBERED = 64
+#: Longer bodies, as with 400 whole Node objects, are not kept: 64 of them would fill the memory.
+_LONGEST_REMEMBERED_BYTES = 2**20
+
+
+class _Answer(NamedTuple):
+    """An answer, and the pod that filter was shown with the question."""
+
+    body: bytes
+    pod: Pod | None = None
+
+
+class _Judged(NamedTuple):
+    """(row,) each: the rows that filter has judged for a pod, and those that fit."""
+
+    rows: BoolArray
+    feasible: BoolArray
 
 
 class Verbs:
     """The verbs of one cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(
+        self, cluster: Cluster, hooks: Hooks | None = None, on_answer: Callable[[str, bytes, bytes], None] | None = None
+    ) -> None:
         self.cluster = cluster
+        self._on_answer = on_answer
+        self._hooks = hooks or Hooks()
         self.rejected: dict[str, int] = {}  # code -> nodes refused so far
         self.answered_from_memory = 0
-        self._version = cluster.version
-        self._answers: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
-        self._feasible: OrderedDict[bytes, BoolArray] = OrderedDict()  # raw pod -> (row,) fits
+        self._version: object = None
+        self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
+        self._judged: OrderedDict[bytes, _Judged] = OrderedDict()  # by raw pod
 
     def filter(self, body: bytes) -> bytes:
         """Answer filter. Raises `wire.WireError` when there is nothing to judge."""
-        return self._remembered("filter", body) or self._keep("filter", body, self._filter(body))
+        answer = self._remembered("filter", body)
+        if answer is None:
+            return self._keep("filter", body, self._filter(body))
+        if answer.pod is not None:
+            # It may have been deleted since; the question says that it is there again.
+            self.cluster.remember(answer.pod)
+        return self._told("filter", body, answer.body)
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer prioritize: the best nodes among those of the request that fit."""
-        return self._remembered("prioritize", body) or self._keep("prioritize", body, self._prioritize(body))
+        answer = self._remembered("prioritize", body)
+        if answer is None:
+            return self._keep("prioritize", body, _Answer(self._prioritize(body)))
+        return self._told("prioritize", body, answer.body)
+
+    def check_ready(self) -> None:
+        """Raise `wire.WireError` when nothing can be answered now."""
+        why_not = self._hooks.why_not_ready()
+        if why_not:
+            raise wire.WireError(why_not)
 
     def filter_dryrun(self, body: bytes) -> bytes:
         """Answer filter for nodes that need not exist; nothing is left behind."""
+        self.check_ready()
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
         cache = self.cluster.cache
         if args.items is not None:
             cache = _with_nodes(cache, args, self.cluster)
-        return self._answer(args, _judge(cache, self.cluster, pod, args.names)[1])
+        return _encoded(args, _judge(cache, self.cluster, pod, args.names)[1])
 
     def bind(self, body: bytes) -> bytes:
         """Fit the pod again on the chosen node, book it, and answer; an Error leaves everything as it was."""
@@ -67,14 +105,15 @@ class Verbs:
         if pod.node is not None:
             same = pod.node == args.Node
             return wire.encode_binding("" if same else f"pod {pod.key} is already bound to node {pod.node}")
-        if pod.terminal:
-            return wire.encode_binding(f"pod {pod.key} has ended")
-        if args.Node not in cluster.cache.nodes:
+        if pod.terminal or pod.deleting:
+            return wire.encode_binding(f"pod {pod.key} {'has ended' if pod.terminal else 'is being deleted'}")
+        if pod.asks and args.Node not in cluster.cache.nodes:
             return wire.encode_binding(f"node {args.Node} is not known")
         return wire.encode_binding(self._book(pod, args.Node))
 
     def preempt(self, body: bytes) -> bytes:
         """Echo the offered candidates; choosing victims is not done yet."""
+        self.check_ready()
         return wire.echo_victims(body)
 
     def _book(self, pod: Pod, node: str) -> str:
@@ -89,16 +128,20 @@ class Verbs:
         cluster.bind(replace(pod, node=node, allocation=outcome.allocation if pod.asks else None))
         return ""
 
-    def _filter(self, body: bytes) -> bytes:
+    def _filter(self, body: bytes) -> _Answer:
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
-        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
-        self._feasible[args.raw_pod] = self._by_row(rows, verdict.feasible)
-        if len(self._feasible) > _REMEMBERED:
-            self._feasible.popitem(last=False)
-        if pod.asks or pod.invalid:
+        if pod.name:
+            # Before judging: a new UID under a known name means that the old pod is gone.
             self.cluster.remember(pod)
-        return self._answer(args, verdict)
+        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
+        self._judged[args.raw_pod] = self._by_row(rows, verdict.feasible)
+        if len(self._judged) > _REMEMBERED:
+            self._judged.popitem(last=False)
+        self._count(verdict)
+        if pod.asks:
+            self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
+        return _Answer(_encoded(args, verdict), pod if pod.name else None)
 
     def _prioritize(self, body: bytes) -> bytes:
         args = wire.decode_args(body)
@@ -106,39 +149,28 @@ class Verbs:
         if not pod.asks:
             return b"[]"
         snapshot = self.cluster.cache.snapshot()
-        known = self._feasible.get(args.raw_pod)
-        if known is None:
-            rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
-            feasible = verdict.feasible
+        rows = snapshot.rows_of(args.names)
+        judged = self._judged.get(args.raw_pod)
+        if judged is not None and judged.rows[rows[rows >= 0]].all():
+            feasible = rows >= 0
+            feasible[feasible] = judged.feasible[rows[feasible]]
         else:
-            rows = snapshot.rows_of(args.names)
-            feasible = (rows >= 0) & known[rows]
+            feasible = _judge(self.cluster.cache, self.cluster, pod, args.names)[1].feasible
         places = np.flatnonzero(feasible)
-        scores = score_nodes(snapshot, rows[places], pod.policies.node)
-        return wire.encode_priorities((args.names[int(places[place])], score) for place, score in scores)
+        crowded = self._hooks.crowded(snapshot, pod)
+        scored = score_nodes(snapshot, rows[places], pod.policies.node, crowded)
+        named = [(args.names[int(places[place])], score) for place, score in scored]
+        self._hooks.scored(pod, named[0][0] if named else None)
+        return wire.encode_priorities(named)
 
-    def _by_row(self, rows: Rows, feasible: BoolArray) -> BoolArray:
-        """Return (row,): which rows were judged to fit."""
-        fits = np.zeros(self.cluster.cache.snapshot().columns, np.bool_)
-        fits[rows[feasible & (rows >= 0)]] = True
-        return fits
-
-    def _answer(self, args: wire.ExtenderArgs, verdict: Verdict) -> bytes:
-        names, feasible = args.names, verdict.feasible
-        items = args.items
-        if feasible.all():
-            return wire.encode_filter(names, {}, {}, items, by_name=args.by_name)
-        texts = [WIRE_TEXTS[code] for code in verdict.codes.tolist()]
-        hopeless = (verdict.unresolvable & ~feasible).tolist()
-        resolvable = (~verdict.unresolvable & ~feasible).tolist()
-        self._count(verdict)
-        passed = list(compress(names, feasible.tolist()))
-        if items is not None:
-            passing = set(passed)
-            items = [item for item, name in zip(items, args.item_names, strict=True) if name in passing]
-        failed = dict(zip(compress(names, resolvable), compress(texts, resolvable), strict=True))
-        unresolvable = dict(zip(compress(names, hopeless), compress(texts, hopeless), strict=True))
-        return wire.encode_filter(passed, failed, unresolvable, items, by_name=args.by_name)
+    def _by_row(self, rows: Rows, feasible: BoolArray) -> _Judged:
+        """Return what was judged, by row of the snapshot."""
+        columns = self.cluster.cache.snapshot().columns
+        judged = _Judged(np.zeros(columns, np.bool_), np.zeros(columns, np.bool_))
+        known = rows >= 0
+        judged.rows[rows[known]] = True
+        judged.feasible[rows[known & feasible]] = True
+        return judged
 
     def _count(self, verdict: Verdict) -> None:
         counts = np.bincount(verdict.codes[~verdict.feasible], minlength=len(CODES))
@@ -146,25 +178,52 @@ class Verbs:
             code = CODES[int(number)].value
             self.rejected[code] = self.rejected.get(code, 0) + int(counts[number])
 
-    def _remembered(self, verb: str, body: bytes) -> bytes | None:
-        if self._version != self.cluster.version:
-            self._version = self.cluster.version
+    def _remembered(self, verb: str, body: bytes) -> _Answer | None:
+        self.check_ready()
+        version = self.cluster.version, self._hooks.version
+        if self._version != version:
+            self._version = version
             self._answers.clear()
-            self._feasible.clear()
+            self._judged.clear()
         answer = self._answers.get((verb, body))
         self.answered_from_memory += answer is not None
         return answer
 
-    def _keep(self, verb: str, body: bytes, answer: bytes) -> bytes:
-        self._answers[verb, body] = answer
+    def _keep(self, verb: str, body: bytes, answer: _Answer) -> bytes:
+        if len(body) <= _LONGEST_REMEMBERED_BYTES:
+            self._answers[verb, body] = answer
         if len(self._answers) > _REMEMBERED:
             self._answers.popitem(last=False)
+        return self._told(verb, body, answer.body)
+
+    def _told(self, verb: str, body: bytes, answer: bytes) -> bytes:
+        """Tell the journal of an answer."""
+        if self._on_answer is not None:
+            self._on_answer(verb, body, answer)
         return answer
 
 
 def _asked(args: wire.ExtenderArgs, cluster: Cluster) -> Pod:
     """Return the request's pod, unbound: annotations of an earlier attempt do not count."""
     return replace(convert_pod(args.pod, cluster.settings), node=None, allocation=None)
+
+
+def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> bytes:
+    """Return filter's answer: every node of the request in exactly one of the three places."""
+    names, feasible = args.names, verdict.feasible
+    passed = names if feasible.all() else list(compress(names, feasible.tolist()))
+    items = args.items
+    if items is not None:
+        passing = set(passed)
+        items = [item for item, name in zip(items, args.item_names, strict=True) if name in passing]
+    if passed is names:
+        return wire.encode_filter(names, {}, {}, items, by_name=args.by_name)
+    texts = [WIRE_TEXTS[code] for code in verdict.codes.tolist()]
+    hopeless = (verdict.unresolvable & ~feasible).tolist()
+    resolvable = (~verdict.unresolvable & ~feasible).tolist()
+    failed = dict(zip(compress(names, resolvable), compress(texts, resolvable), strict=True))
+    unresolvable = dict(zip(compress(names, hopeless), compress(texts, hopeless), strict=True))
+    return wire.encode_filter(passed, failed, unresolvable, items, by_name=args.by_name)
 
 
 def _judge(cache: Cache, cluster: Cluster, pod: Pod, names: Sequence[str]) -> tuple[Rows, Verdict]:
@@ -176,15 +235,17 @@ def _judge(cache: Cache, cluster: Cluster, pod: Pod, names: Sequence[str]) -> tu
 
 
 def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:
-    """Return a cache of the request's nodes; what is held on nodes that are known counts."""
+    """Return a cache of the request's nodes, as the request shows them; what is held on known nodes counts."""
     trial = Cache()
-    for item in args.items or ():
+    nodes = {name: cache.nodes[name] for name in args.names if name in cache.nodes}
+    for name, item in zip(args.item_names, args.items or (), strict=True):
         try:
-            node = convert_node(core_v1.decode_node(item), cluster.settings)
-        except ValueError as error:
-            message = f"Nodes.items: {error}"
+            nodes[name] = convert_node(core_v1.decode_node(item), cluster.settings)
+        except (ValueError, RecursionError) as error:
+            message = f"Nodes.items[{name}]: {error}"
             raise wire.WireError(message) from None
+    for name, node in nodes.items():
         trial.add_node(node)
-        for record in cache.pods_on(node.name):
+        for record in cache.pods_on(name):
             trial.add_pod(record)
     return trial

@@ -18,6 +18,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. SIGHUP reads the files again. Raises `InputError`."""
     configure_logs(json=arguments.log_format == "json")
     server = ServerSettings(bind_address=arguments.bind_address, port=arguments.port)
+    if arguments.kubeconfig or arguments.in_cluster:
+        return _run_live(arguments, settings, server)
     paths = arguments.cluster or [example_cluster()]
     cluster = Cluster(settings, server.remembered_pods)
     with garbage_collector_paused():
@@ -29,10 +31,21 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+def _run_live(arguments: argparse.Namespace, settings: Settings, server: ServerSettings) -> int:
+    if arguments.cluster:
+        raise InputError("--cluster", arguments.cluster[0], "cannot be used together with a live cluster")
+    if arguments.kubeconfig and arguments.in_cluster:
+        raise InputError("--in-cluster", "true", "cannot be used together with --kubeconfig")
+    # The Kubernetes client takes a third of a second to import; an embedded cluster does not need it.
+    from extender.commands import serve_live
+
+    return serve_live.run(arguments, settings, server)
+
+
 async def _serve(cluster: Cluster, paths: list[str], settings: ServerSettings) -> None:
     try:
         runner, port = await start(make_app(cluster, settings), settings)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         address = f"{settings.bind_address}:{settings.port}"
         raise InputError("--bind-address, --port", address, str(error)) from None
     stopped = asyncio.Event()

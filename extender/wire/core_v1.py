@@ -82,6 +82,7 @@ class Condition(msgspec.Struct):
 
     type: str | None = None
     status: str | None = None
+    reason: str | None = None
 
 
 class PodStatus(msgspec.Struct):

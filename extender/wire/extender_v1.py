@@ -62,6 +62,10 @@ class BindingArgs(msgspec.Struct):
     Node: str = ""
 
 
+#: What decoding raises for a body that is not what it should be, or that is nested too deeply.
+_UNREADABLE = (msgspec.DecodeError, RecursionError)
+_INT64 = range(-(2**63), 2**63)
+
 _args_decoder = msgspec.json.Decoder(_Args)
 _pod_decoder = msgspec.json.Decoder(Pod)
 _binding_decoder = msgspec.json.Decoder(BindingArgs)
@@ -79,12 +83,16 @@ def decode_args(body: bytes) -> ExtenderArgs:
             raise WireError("Pod: null: the request has no pod")
         raw_pod = bytes(args.Pod)
         pod = _pod_decoder.decode(raw_pod)
-        items = args.Nodes.items or [] if isinstance(args.Nodes, _NodeList) else None
-        item_names = [_node_name(item) for item in items or ()]
-    except msgspec.DecodeError as error:
+        # kube-scheduler counts a node as often as it is named, so each is named once in the answer.
+        named: dict[str, msgspec.Raw] = {}
+        for item in (args.Nodes.items or ()) if isinstance(args.Nodes, _NodeList) else ():
+            named.setdefault(_node_name(item), item)
+    except _UNREADABLE as error:
         raise WireError(f"request body: {error}") from None
+    item_names = list(named)
+    items = list(named.values()) if isinstance(args.Nodes, _NodeList) else None
     if isinstance(args.NodeNames, list):
-        return ExtenderArgs(raw_pod, pod, args.NodeNames, items, item_names, by_name=True)
+        return ExtenderArgs(raw_pod, pod, _unique(args.NodeNames), items, item_names, by_name=True)
     if items is None:
         raise WireError("NodeNames: null: the request has neither NodeNames nor Nodes")
     return ExtenderArgs(raw_pod, pod, item_names, items, item_names, by_name=False)
@@ -94,7 +102,7 @@ def decode_binding(body: bytes) -> BindingArgs:
     """Read ExtenderBindingArgs. Raises `WireError` if a field is missing or empty."""
     try:
         args = _binding_decoder.decode(_with_exact_keys(body, BindingArgs.__struct_fields__))
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise WireError(f"request body: {error}") from None
     for name in BindingArgs.__struct_fields__:
         if not getattr(args, name):
@@ -149,7 +157,7 @@ def echo_victims(body: bytes) -> bytes:
     """
     try:
         args = _folded(msgspec.json.decode(body), "")
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise WireError(f"request body: {error}") from None
     meta, full = args.get("nodenametometavictims"), args.get("nodenametovictims")
     offered = meta if isinstance(meta, dict) else full
@@ -165,7 +173,7 @@ def _meta_victims(candidate: dict[str, Any]) -> dict[str, Any]:
     pods = folded.get("pods")
     return {
         "Pods": [{"UID": uid} for pod in pods or () if (uid := _victim_uid(pod))] if isinstance(pods, list) else [],
-        "NumPDBViolations": violations if type(violations) is int else 0,
+        "NumPDBViolations": violations if type(violations) is int and violations in _INT64 else 0,
     }
 
 
@@ -192,6 +200,10 @@ def _with_exact_keys(body: bytes, fields: tuple[str, ...]) -> bytes:
     folded = {key.casefold(): raw for key, raw in found.items()}
     exact = {field: found.get(field, folded.get(field.casefold())) for field in fields}
     return msgspec.json.encode({field: raw for field, raw in exact.items() if raw is not None})
+
+
+def _unique(names: list[str]) -> list[str]:
+    return names if len(set(names)) == len(names) else list(dict.fromkeys(names))
 
 
 def _node_name(item: msgspec.Raw) -> str:

@@ -1,0 +1,131 @@
+"""The commands as processes of their own, as a person or a pod starts them.
+
+It exists because exit statuses, standard streams and signals are an interface. It must not import the code under test.
+Invariant: every process started here has ended, or was ended by its own id, when the test is over.
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_SECONDS = 60
+
+
+class Result(NamedTuple):
+    """How a command ended and what it said."""
+
+    status: int
+    out: bytes
+    err: str
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever the command said
+        """Its standard output as JSON."""
+        return json.loads(self.out)
+
+
+def run(*arguments: str | Path, stdin: bytes = b"") -> Result:
+    """Run `python -m extender` to its end."""
+    command = [sys.executable, "-m", "extender", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, check=False, timeout=_SECONDS)
+    return Result(done.returncode, done.stdout, done.stderr.decode())
+
+
+def refusal(*arguments: str | Path, stdin: bytes = b"") -> str:
+    """The one line of a command that refuses its input: exit status 2 and nothing on standard output."""
+    return checked_refusal(run(*arguments, stdin=stdin))
+
+
+def checked_refusal(result: Result) -> str:
+    """The one line of a refusal, once it is sure that it is one."""
+    assert (result.status, result.out) == (2, b"")
+    line, end, rest = result.err.partition("\n")
+    assert (end, rest) == ("\n", "")
+    assert re.fullmatch(r"error: [^:].*: .+: .+", line)
+    return line
+
+
+class Served:
+    """A running `serve`: where it listens, and what it has logged so far."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._log = bytearray()
+        self._reader = threading.Thread(target=self._read_log)
+        self._reader.start()
+        self.welcome = self._read_welcome()
+        found = re.search(r"http://[0-9.]+:[0-9]+", self.welcome)
+        assert found is not None
+        self.url = found[0]
+
+    @property
+    def log(self) -> str:
+        """Everything on standard error so far."""
+        return self._log.decode()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process."""
+        os.kill(self._process.pid, number)
+
+    async def logged(self, text: str, times: int = 1) -> None:
+        """Wait until a text was logged that often."""
+        async with asyncio.timeout(_SECONDS):
+            while self.log.count(text) < times:
+                assert self._process.poll() is None
+                await asyncio.sleep(0.01)
+
+    async def get(self, path: str) -> Any:  # noqa: ANN401 - whatever the server said
+        """What a list says."""
+        async with aiohttp.ClientSession(self.url) as session, session.get(path) as response:
+            assert response.status == 200
+            return await response.json()
+
+    async def post(self, path: str, body: object) -> Any:  # noqa: ANN401 - whatever the server said
+        """The answer to a JSON body."""
+        async with aiohttp.ClientSession(self.url) as session, session.post(path, json=body) as response:
+            assert response.status < 400
+            return await response.json()
+
+    def stop(self) -> int:
+        """End it by SIGTERM; its exit status."""
+        self._process.terminate()
+        status = self._process.wait(_SECONDS)
+        self._reader.join()
+        return status
+
+    def _read_welcome(self) -> str:
+        lines: list[str] = []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            lines.append(line.decode())
+            if "SIGHUP" in lines[-1]:
+                break
+        return "".join(lines)
+
+    def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._log.extend(line)
+
+
+@contextmanager
+def served(*arguments: str | Path) -> Iterator[Served]:
+    """Run `serve` on a free port of loopback."""
+    command = [sys.executable, "-m", "extender", "serve", "--port", "0", *map(str, arguments)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield Served(process)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(_SECONDS)

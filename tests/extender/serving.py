@@ -1,0 +1,143 @@
+"""A real server on loopback inside the test's event loop, and a real HTTP client that speaks to it.
+
+It exists so that every test of the wire goes over the wire. It must not judge answers beyond what holds for all of
+them. Invariant: every JSON answer that is read here holds integers only, for kube-scheduler decodes no other numbers.
+"""
+
+import io
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, NoReturn
+
+import aiohttp
+
+from extender.cluster import Cluster
+from extender.config import ServerSettings, Settings
+from extender.loading import collect
+from extender.manifests import parse_manifests
+from extender.server import make_app, start
+from tests.extender.objects import Json, listed
+
+
+class Answer(NamedTuple):
+    """A response, read to its end."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever the server said
+        """The body as JSON without a fraction in it."""
+        return json.loads(self.body, parse_float=_refuse, parse_constant=_refuse)
+
+
+class Client:
+    """The verbs and the API of one server."""
+
+    def __init__(self, session: aiohttp.ClientSession, cluster: Cluster) -> None:
+        self._session = session
+        self.cluster = cluster
+
+    async def send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Any request."""
+        # As a stream: the client warns of large bodies that are bytes.
+        data = None if body is None else io.BytesIO(body)
+        async with self._session.request(method, path, data=data, headers=headers) as response:
+            return Answer(response.status, await response.read())
+
+    async def post(self, path: str, body: bytes | Json) -> Answer:
+        """A POST, as JSON if it is not bytes."""
+        return await self.send("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+    async def get(self, path: str) -> Any:  # noqa: ANN401 - whatever the server said
+        """What a list or report says."""
+        answer = await self.send("GET", path)
+        assert answer.status == 200
+        return answer.json()
+
+    async def filter(self, pod: Json, *names: str) -> Json:
+        """What filter says of these nodes."""
+        answer = await self.post("/filter", asked(pod, *names))
+        assert answer.status == 200
+        return answer.json()
+
+    async def prioritize(self, pod: Json, *names: str) -> list[Json]:
+        """What prioritize says of these nodes."""
+        answer = await self.post("/prioritize", asked(pod, *names))
+        assert answer.status == 200
+        return list(answer.json())
+
+    async def bind(self, pod: Json, node: str) -> str:
+        """The Error of a bind; empty for success."""
+        answer = await self.post("/bind", binding(pod, node))
+        assert answer.status == 200
+        said = answer.json()
+        assert said.keys() == {"Error"}
+        return str(said["Error"])
+
+    async def place(self, pod: Json, node: str) -> None:
+        """Filter and bind as kube-scheduler does; both must succeed."""
+        assert (await self.filter(pod, node))["NodeNames"] == [node]
+        assert await self.bind(pod, node) == ""
+
+    async def create(self, pod: Json, status: int = 201) -> Json:
+        """The entry of a pod that was posted; 200 means that it was known."""
+        answer = await self.post("/api/v1/pods", pod)
+        assert answer.status == status
+        entry: Json = answer.json()
+        return entry
+
+    async def delete(self, name: str, namespace: str = "default") -> Answer:
+        """The answer to deleting a pod."""
+        return await self.send("DELETE", f"/api/v1/pods/{namespace}/{name}")
+
+    async def pods(self) -> dict[str, Json]:
+        """The entries of /api/v1/pods by namespace and name."""
+        return {entry["pod"]: entry for entry in await self.get("/api/v1/pods")}
+
+    async def requested(self) -> dict[str, Json]:
+        """What is held, by card, where anything is."""
+        cards = [device for node in await self.get("/api/v1/nodes") for device in node["devices"]]
+        return {each["uuid"]: each["requested"] for each in cards if any(each["requested"].values())}
+
+
+def asked(pod: Json, *names: str) -> Json:
+    """ExtenderArgs with node names."""
+    return {"Pod": pod, "Nodes": None, "NodeNames": list(names)}
+
+
+def binding(pod: Json, node: str) -> Json:
+    """ExtenderBindingArgs."""
+    meta = pod["metadata"]
+    return {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+
+
+def make_cluster(*objects: Json) -> Cluster:
+    """An embedded cluster that read these objects from a file."""
+    settings = Settings()
+    cluster = Cluster(settings)
+    cluster.load(collect(parse_manifests(listed(*objects).encode(), "--cluster", "test"), settings))
+    return cluster
+
+
+@asynccontextmanager
+async def serving(
+    *objects: Json, cluster: Cluster | None = None, max_body_bytes: int | None = None
+) -> AsyncIterator[Client]:
+    """A server over these objects, or over a cluster, and its client."""
+    settings = (
+        ServerSettings(port=0) if max_body_bytes is None else ServerSettings(port=0, max_body_bytes=max_body_bytes)
+    )
+    cluster = cluster or make_cluster(*objects)
+    runner, port = await start(make_app(cluster, settings), settings)
+    try:
+        async with aiohttp.ClientSession(f"http://{settings.bind_address}:{port}") as session:
+            yield Client(session, cluster)
+    finally:
+        await runner.cleanup()
+
+
+def _refuse(text: str) -> NoReturn:
+    raise AssertionError(f"{text} is no integer")

@@ -1,0 +1,147 @@
+"""Random sequences of requests and reloads on an embedded cluster, against what its pods alone would give.
+
+It exists because pods come by /filter, /bind, POST and files, in any order, under colliding names and UIDs. It must not
+go over HTTP, which other tests do. Invariant: after every step the cache is what its pods and nodes say, every name
+leads to its pod, and what came by a request outlives a reload.
+"""
+
+import json
+import random
+
+import pytest
+
+from accounting.cache import Cache
+from accounting.pod import Pod
+from accounting.pod_record import record_pod
+from accounting.report import device_reports
+from extender.api import posted_pod
+from extender.cluster import Cluster, Objects
+from extender.config import Settings
+from extender.loading import collect
+from extender.manifests import parse_manifests
+from extender.render import pod_entry
+from extender.verbs import Verbs
+from tests.extender.objects import (
+    ALLOCATION,
+    Json,
+    asks,
+    container,
+    listed,
+    node,
+    pod,
+    rows,
+    status_of,
+    terminated,
+)
+from tests.extender.serving import asked, binding
+
+NODES = ("n1", "n2", "n3")
+SEEDS, STEPS = 25, 60
+
+
+def objects(*manifests: Json) -> Objects:
+    return collect(parse_manifests(listed(*manifests).encode(), "--cluster", "test"), Settings())
+
+
+def random_pod(rng: random.Random) -> Json:
+    """Few names and UIDs, so that they collide; any state, and sometimes an annotation that cannot be read."""
+    name, where = rng.choice("abcd"), rng.choice((*NODES, None, None))
+    inits = [container("i", asks(1, rng.randint(1, 400)))] if rng.random() < 0.4 else []
+    app = container("m", asks(rng.choice((1, 1, 2, 0)), rng.randint(1, 500), rng.choice((None, None, 20, 100))))
+    made = pod(name, [app], inits=inits, uid=rng.choice((f"{name}1", f"{name}2", "x")), node=where)
+    if rng.random() < 0.6:
+        cards = [(f"GPU-{where}-{rng.randint(0, 2)}", rng.randint(1, 400), rng.choice((0, 0, 20, 100))) for _ in "xy"]
+        good = rows(*([each] for each in cards[: 1 + len(inits)]))
+        text = good if rng.random() < 0.85 else rng.choice(("junk:", "GPU-n1-0,NVIDIA,x,0:;"))
+        made["metadata"]["annotations"] = {ALLOCATION: text}
+    phases = ({"phase": "Pending"}, status_of("Running", terminated("i")), {"phase": "Succeeded"})
+    return made | {"status": rng.choice(phases)}
+
+
+class Scenario:
+    """One cluster and the steps that may happen to it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.cluster = Cluster(Settings(), remembered_pods=3)
+        self.verbs = Verbs(self.cluster)
+        self.cluster.load(objects(*(node(name, 2) for name in NODES)))
+
+    def step(self) -> None:
+        steps = (self.post, self.post, self.delete, self.ask, self.ask, self.reload)
+        self.rng.choice(steps)()
+        self.check()
+
+    def post(self) -> None:
+        new = posted_pod(json.dumps(random_pod(self.rng)).encode(), self.cluster)
+        known = self.cluster.pod(new.uid)
+        if known is None or known.node is None or _agree(new, known):
+            self.cluster.put_pod(new)
+
+    def delete(self) -> None:
+        if self.cluster._pods:
+            self.cluster.delete_pod(self.rng.choice(sorted(self.cluster._pods)))
+
+    def ask(self) -> None:
+        """Filter and prioritize, twice and by a server that remembers nothing; then bind, or not."""
+        asking, names = random_pod(self.rng), self.rng.sample((*NODES, "n9"), self.rng.randint(1, 4))
+        body = json.dumps(asked(asking, *names)).encode()
+        filtered, scores = self.verbs.filter(body), self.verbs.prioritize(body)
+        for verbs in (self.verbs, Verbs(self.cluster)):
+            assert (verbs.filter(body), verbs.prioritize(body)) == (filtered, scores)
+        said = json.loads(filtered)
+        placed = [*said["NodeNames"], *said["FailedNodes"], *said["FailedAndUnresolvableNodes"]]
+        assert sorted(placed) == sorted(names)
+        if self.rng.random() < 0.8:
+            before, name = dict(self.cluster.cache.pods), self.rng.choice(names)
+            error = json.loads(self.verbs.bind(json.dumps(binding(asking, name)).encode()))["Error"]
+            if error:
+                assert dict(self.cluster.cache.pods) == before
+            else:
+                assert self._pod(asking["metadata"]["uid"]).node == name
+
+    def reload(self) -> None:
+        told = self.cluster._from_files | set(self.cluster._seen)
+        requested = {uid: each for uid, each in self.cluster._pods.items() if uid not in told}
+        nodes = [node(name, self.rng.randint(1, 3)) for name in NODES if self.rng.random() < 0.8]
+        self.cluster.load(objects(*nodes, *(random_pod(self.rng) for _ in range(self.rng.randint(0, 4)))))
+        assert {uid: self.cluster._pods.get(uid) for uid in requested} == requested
+
+    def check(self) -> None:
+        cluster, known = self.cluster, self.cluster._pods
+        assert {uid: (known[uid].namespace, known[uid].name) for uid in known} == {
+            uid: name for name, uid in cluster._uids.items()
+        }
+        assert not set(cluster._seen) & cluster._from_files
+        bound = {uid for uid, each in known.items() if each.node is not None and not each.terminal}
+        assert cluster.cache.pods.keys() == bound
+        fresh = Cache()
+        for each in cluster.cache.nodes.values():
+            fresh.add_node(each)
+        for uid in sorted(bound):
+            record = cluster.cache.pods[uid]
+            fresh.add_pod(record)
+            assert record.problem is not None or record == record_pod(known[uid])
+        assert device_reports(fresh) == device_reports(cluster.cache)
+        assert fresh.used("default") == cluster.cache.used("default")
+        for listed_pod in cluster.pods():
+            entry = pod_entry(listed_pod, cluster.record(listed_pod))
+            shown = {row["uuid"] for part in entry["containers"] for row in part["devices"]}
+            assert entry["peak"].keys() == shown
+            assert entry["held"].keys() <= shown
+
+    def _pod(self, uid: str) -> Pod:
+        found = self.cluster.pod(uid)
+        assert found is not None
+        return found
+
+
+def _agree(new: Pod, known: Pod) -> bool:
+    return new.node in (None, known.node) and len(new.containers) == len(known.containers)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_cluster_is_what_its_objects_say(seed: int) -> None:
+    scenario = Scenario(seed)
+    for _ in range(STEPS):
+        scenario.step()

@@ -1,0 +1,148 @@
+"""Probes and metrics over real HTTP.
+
+They exist because a deployment watches them before anything else. They must not know how a number is computed.
+Invariant: what Prometheus reads follows the state, and no label names a pod, a card or a node.
+"""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.extender.objects import STEADY, asks, bound, container, node, phased, pod, quota
+from tests.extender.serving import Client, asked, serving
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def samples(client: Client) -> Samples:
+    """Every sample by its name and sorted labels, as Prometheus would read them."""
+    answer = await client.send("GET", "/metrics")
+    assert answer.status == 200
+    families = text_string_to_metric_families(answer.body.decode())
+    found = [sample for family in families for sample in family.samples]
+    read = {(each.name, tuple(sorted(each.labels.items()))): each.value for each in found}
+    assert len(read) == len(found)
+    return read
+
+
+def value(read: Samples, name: str, **labels: str) -> float:
+    return read[f"gpu_extender_{name}", tuple(sorted(labels.items()))]
+
+
+def calls(read: Samples, verb: str, result: str = "ok") -> float:
+    return value(read, "request_duration_seconds_count", verb=verb, result=result)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz"])
+async def test_probes_answer(path: str) -> None:
+    async with serving() as client:
+        for method in ("GET", "HEAD"):
+            assert (await client.send(method, path)).status == 200
+
+
+async def test_the_root_answers() -> None:
+    async with serving() as client:
+        answer = await client.send("GET", "/")
+        assert answer.status == 200
+        assert answer.body
+
+
+async def test_a_new_server_shows_zeros() -> None:
+    async with serving() as client:
+        read = await samples(client)
+        assert value(read, "cache_nodes") == value(read, "cache_pods") == 0
+        assert calls(read, "filter") == calls(read, "bind", "error") == 0
+        assert value(read, "capacity", dimension="memory_mib") == 0
+        assert value(read, "problems", code="OrphanedDevice") == 0
+
+
+async def test_calls_are_counted_by_verb_and_result() -> None:
+    async with serving(node("n1"), max_body_bytes=4096) as client:
+        await client.place(pod(), "n1")
+        await client.prioritize(pod(), "n1")
+        for body in (b"", b"{}", b" " * 5000):
+            await client.post("/filter", body)
+        await client.post("/scheduler/filter", asked(pod(), "n1"))
+        read = await samples(client)
+    assert (calls(read, "filter"), calls(read, "filter", "error")) == (2, 3)
+    assert (calls(read, "prioritize"), calls(read, "bind"), calls(read, "preempt")) == (1, 1, 0)
+    buckets = [labels for name, labels in read if name == "gpu_extender_request_duration_seconds_bucket"]
+    assert len(buckets) > 10
+
+
+async def test_refused_nodes_are_counted_by_code_and_memory_answers_are_counted() -> None:
+    async with serving(node("n1"), node("n2", 0), bound("p", "n1", "GPU-n1-0", 950)) as client:
+        for _ in range(3):
+            await client.filter(pod("q"), "n1", "n2", "n3")
+        read = await samples(client)
+    assert value(read, "nodes_rejected_total", code="InsufficientMemory") == 1
+    assert value(read, "nodes_rejected_total", code="NoDevices") == 1
+    assert value(read, "nodes_rejected_total", code="NodeUnknown") == 1
+    assert value(read, "answers_from_memory_total") == 2
+
+
+async def test_gauges_follow_the_state() -> None:
+    async with serving(node("n1", 2), node("n2"), quota({"limits.nvidia.com/gpumem": "500"})) as client:
+        read = await samples(client)
+        assert (value(read, "cache_nodes"), value(read, "cache_pods")) == (2, 0)
+        assert [value(read, "capacity", dimension=each) for each in ("slots", "memory_mib", "cores_percent")] == [
+            30,
+            3000,
+            300,
+        ]
+        await client.create(phased())
+        await client.create(bound("q", "n2", "GPU-n2-0", 100, cores=10))
+        read = await samples(client)
+        assert value(read, "cache_pods") == 2
+        assert [value(read, "requested", dimension=each) for each in ("slots", "memory_mib", "cores_percent")] == [
+            3,
+            122,
+            10,
+        ]
+        labels = {"namespace": "default", "resource": "nvidia.com/gpumem"}
+        assert (value(read, "quota_hard", **labels), value(read, "quota_used", **labels)) == (500, 122)
+        await client.create(phased(STEADY), 200)
+        read = await samples(client)
+        assert (value(read, "requested", dimension="memory_mib"), value(read, "quota_used", **labels)) == (112, 112)
+        await client.delete("p")
+        await client.delete("q")
+        read = await samples(client)
+        assert (value(read, "requested", dimension="slots"), value(read, "quota_used", **labels)) == (0, 0)
+
+
+async def test_problems_are_counted_by_code() -> None:
+    objects = [
+        bound("lost", "n1", "GPU-lost", 1),
+        bound("large", "n1", "GPU-n1-0", 5000),
+        pod("unreadable", node="n1", allocation="GPU-n1-1,NVIDIA,x,0:;"),
+        pod("missing", node="n2"),
+    ]
+    async with serving(node("n1", 2), node("n2"), *objects) as client:
+        read = await samples(client)
+        report = await client.get("/api/v1/verify")
+    for code, count in {
+        "OrphanedDevice": 1,
+        "Overcommitted": 2,
+        "UndecodableAllocation": 1,
+        "MissingAllocation": 1,
+        "DuplicateDevice": 0,
+    }.items():
+        assert value(read, "problems", code=code) == count
+        assert [each["code"] for each in report["problems"]].count(code) == count
+
+
+async def test_no_label_names_a_pod_a_card_or_a_node() -> None:
+    objects = [
+        node("some-node", 2),
+        bound("some-pod", "some-node", "GPU-some-node-0", namespace="team"),
+        quota({"requests.nvidia.com/gpu": "3"}, namespace="team"),
+        bound("lost-pod", "lost-node", "GPU-lost"),
+    ]
+    async with serving(*objects) as client:
+        asking = pod("asking-pod", [container("some-container", asks(1, 5000))])
+        await client.filter(asking, "some-node", "lost-node", "other-node")
+        await client.bind(asking, "some-node")
+        read = await samples(client)
+    names = {label for _, labels in read for label, _ in labels}
+    assert names <= {"verb", "result", "code", "dimension", "namespace", "resource", "le", "version"}
+    text = str(list(read))
+    assert all(word not in text for word in ("-node", "-pod", "GPU-", "-container"))

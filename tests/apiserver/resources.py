@@ -1,0 +1,135 @@
+"""The resources that the server has, and their strategies: what a create, update or delete of each does.
+
+It exists because Kubernetes' resources differ in small ways that clients meet: a Lease needs a resourceVersion on
+update, a Pod's status cannot be created, a deleted Node answers with a Status. It must not store anything.
+Invariant: every difference between two resources is a field here, never a comparison of names elsewhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+Json = dict[str, Any]
+Paths = Mapping[str, tuple[str, ...]]
+
+_META_FIELDS: Paths = {"metadata.name": ("metadata", "name")}
+_NAMESPACED_FIELDS: Paths = {**_META_FIELDS, "metadata.namespace": ("metadata", "namespace")}
+
+
+@dataclass(frozen=True, eq=False)
+class Resource:
+    """One resource. Compared by identity."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    has_status: bool = False
+    """There is a status subresource, and the main one leaves the status as it is."""
+    drops_status_on_create: bool = False
+    unconditional_update: bool = True
+    """A PUT may leave the resourceVersion out."""
+    create_on_update: bool = False
+    """A PUT of a missing object creates it."""
+    graceful: bool = False
+    """A delete may leave the object for a grace period."""
+    returns_deleted: bool = False
+    """A delete answers with the object, not with a Status."""
+    has_generation: bool = False
+    fields: Paths = field(default_factory=dict)
+    """The field selectors beside those of the metadata, with the path of each."""
+
+    @cached_property
+    def api_version(self) -> str:
+        """The apiVersion of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def qualified(self) -> str:
+        """Its name in messages: `pods`, `leases.coordination.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @cached_property
+    def qualified_kind(self) -> str:
+        """Its kind in messages: `Pod`, `Lease.coordination.k8s.io`."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @cached_property
+    def head(self) -> bytes:
+        """What a stored body lacks at its front when an object stands alone. In a list, objects have no kind."""
+        return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
+
+    @cached_property
+    def selectable(self) -> Paths:
+        """Every field that a field selector may name."""
+        return {**(_NAMESPACED_FIELDS if self.namespaced else _META_FIELDS), **self.fields}
+
+
+PODS = Resource(
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    has_status=True,
+    drops_status_on_create=True,
+    graceful=True,
+    returns_deleted=True,
+    has_generation=True,
+    fields={
+        "spec.nodeName": ("spec", "nodeName"),
+        "spec.restartPolicy": ("spec", "restartPolicy"),
+        "spec.schedulerName": ("spec", "schedulerName"),
+        "spec.serviceAccountName": ("spec", "serviceAccountName"),
+        "status.nominatedNodeName": ("status", "nominatedNodeName"),
+        "status.phase": ("status", "phase"),
+    },
+)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False, has_status=True)
+QUOTAS = Resource(
+    "", "v1", "resourcequotas", "ResourceQuota", has_status=True, drops_status_on_create=True, returns_deleted=True
+)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False, has_status=True, returns_deleted=True)
+CORE_EVENTS = Resource(
+    "",
+    "v1",
+    "events",
+    "Event",
+    create_on_update=True,
+    fields={
+        "involvedObject.name": ("involvedObject", "name"),
+        "involvedObject.uid": ("involvedObject", "uid"),
+        "reason": ("reason",),
+        "type": ("type",),
+    },
+)
+EVENTS = Resource(
+    "events.k8s.io",
+    "v1",
+    "events",
+    "Event",
+    create_on_update=True,
+    fields={
+        "reason": ("reason",),
+        "regarding.name": ("regarding", "name"),
+        "regarding.uid": ("regarding", "uid"),
+        "reportingController": ("reportingController",),
+        "type": ("type",),
+    },
+)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional_update=False, create_on_update=True)
+
+RESOURCES = (PODS, NODES, QUOTAS, NAMESPACES, CORE_EVENTS, EVENTS, LEASES)
+BY_PLURAL = {(resource.group, resource.version, resource.plural): resource for resource in RESOURCES}
+BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
+
+
+def field_of(obj: Json, path: tuple[str, ...]) -> str:
+    """The text at a path; "" where something is missing, as Go reads it."""
+    value: Any = obj
+    for key in path:
+        if not isinstance(value, dict):
+            return ""
+        value = value.get(key)
+    return value if isinstance(value, str) else ""

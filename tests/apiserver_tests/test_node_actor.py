@@ -1,0 +1,153 @@
+"""The kubelet and the plugin that are played: statuses of a kubelet, rows and lock of HAMi's plugin."""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.apiserver.node_actor import NODE_LOCK, TO_ALLOCATE, NodeActor, blank_next_row, has_rows
+from tests.apiserver.pod_statuses import Running, Waiting
+from tests.apiserver.server import ApiServer
+from tests.apiserver_tests.helpers import NODES, PODS, Client
+
+ROW = "GPU-a,NVIDIA,1000,10:"
+FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    """A second passes between two looks."""
+
+    def __init__(self) -> None:
+        self.moment = FIRST_MOMENT
+
+    def __call__(self) -> datetime:
+        self.moment += timedelta(seconds=1)
+        return self.moment
+
+
+@pytest.fixture
+def actor(client: Client) -> NodeActor:
+    return NodeActor(client.session, Clock())
+
+
+async def bound_pod(client: Client, *, policy: str = "Always", **annotations: str) -> None:
+    spec = {
+        "restartPolicy": policy,
+        "initContainers": [
+            {"name": "warm-up", "image": "i"},
+            {"name": "cache", "image": "i", "restartPolicy": "Always"},
+            {"name": "convert", "image": "i"},
+        ],
+        "containers": [{"name": "app", "image": "i"}],
+    }
+    await client.ok("POST", PODS, {"metadata": {"name": "a"}, "spec": spec})
+    assert (await client.bind("a", annotations=annotations))[0] == 201
+
+
+def states(pod: dict[str, Any]) -> dict[str, str]:
+    status = pod["status"]
+    return {
+        one["name"]: next(iter(one["state"])) for one in status["initContainerStatuses"] + status["containerStatuses"]
+    }
+
+
+def conditions(pod: dict[str, Any]) -> dict[str, str]:
+    return {one["type"]: one["status"] for one in pod["status"]["conditions"]}
+
+
+async def test_inits_sidecars_and_apps_in_turn(client: Client, actor: NodeActor) -> None:
+    await bound_pod(client)
+    pod = await actor.start("ns", "a", "warm-up")
+    assert states(pod) == {"warm-up": "running", "cache": "waiting", "convert": "waiting", "app": "waiting"}
+    assert (pod["status"]["phase"], conditions(pod)["Initialized"]) == ("Pending", "False")
+    pod = await actor.end("ns", "a", "warm-up")
+    ended = pod["status"]["initContainerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["startedAt"] < ended["finishedAt"]) == (0, True)
+    pod = await actor.run("ns", "a")
+    assert states(pod) == {"warm-up": "terminated", "cache": "running", "convert": "terminated", "app": "running"}
+    assert pod["status"]["phase"] == "Running"
+    assert conditions(pod) == dict.fromkeys(("PodScheduled", "Initialized", "ContainersReady", "Ready"), "True")
+    times = [one["state"].get("terminated") for one in pod["status"]["initContainerStatuses"]]
+    assert times[0]["finishedAt"] < times[2]["startedAt"]
+
+
+@pytest.mark.parametrize(
+    "policy, exit_code, phase",
+    [("Never", 0, "Succeeded"), ("Never", 3, "Failed"), ("OnFailure", 0, "Succeeded"), ("Always", 0, "Running")],
+)
+async def test_terminal_phases(client: Client, actor: NodeActor, policy: str, exit_code: int, phase: str) -> None:
+    await bound_pod(client, policy=policy)
+    await actor.run("ns", "a")
+    assert (await actor.finish("ns", "a", exit_code))["status"]["phase"] == phase
+
+
+async def test_a_failed_init_is_restarted_or_ends_the_pod(client: Client, actor: NodeActor) -> None:
+    await bound_pod(client)
+    await actor.start("ns", "a", "warm-up")
+    await actor.end("ns", "a", "warm-up", exit_code=1)
+    pod = await actor.set_states("ns", "a", {"warm-up": Waiting("CrashLoopBackOff")})
+    first = pod["status"]["initContainerStatuses"][0]
+    assert (first["restartCount"], first["lastState"]["terminated"]["exitCode"]) == (1, 1)
+    pod = await actor.set_states("ns", "a", {"warm-up": Running(actor.time())})
+    assert (pod["status"]["phase"], pod["status"]["initContainerStatuses"][0]["restartCount"]) == ("Pending", 1)
+
+
+async def test_the_plugin_blanks_rows_and_gives_the_lock_back(client: Client, actor: NodeActor) -> None:
+    lock = "2026-11-29T16:18:33Z,ns,a"
+    await client.ok("POST", NODES, {"metadata": {"name": "n", "annotations": {NODE_LOCK: lock}}})
+    rows = {TO_ALLOCATE: f"{ROW};;;{ROW};", "hami.io/vgpu-devices-allocated": f"{ROW};;;{ROW};"}
+    await bound_pod(client, **rows, **{"hami.io/bind-phase": "allocating"})
+    await actor.allocate("ns", "a")
+    annotations = (await client.ok("GET", f"{PODS}/a"))["metadata"]["annotations"]
+    assert annotations[TO_ALLOCATE] == ";;;;;;"
+    assert annotations["hami.io/bind-phase"] == "success"
+    assert annotations["hami.io/vgpu-devices-allocated"] == rows["hami.io/vgpu-devices-allocated"]
+    assert "annotations" not in (await client.ok("GET", f"{NODES}/n"))["metadata"]
+
+
+async def test_a_lock_of_another_pod_stays(client: Client, actor: NodeActor) -> None:
+    await client.ok("POST", NODES, {"metadata": {"name": "n", "annotations": {NODE_LOCK: "2026-11-29T16:18:33Z,ns,b"}}})
+    await bound_pod(client, **{TO_ALLOCATE: f"{ROW};"})
+    await actor.fail_allocation("ns", "a")
+    assert NODE_LOCK in (await client.ok("GET", f"{NODES}/n"))["metadata"]["annotations"]
+    assert (await client.ok("GET", f"{PODS}/a"))["metadata"]["annotations"]["hami.io/bind-phase"] == "failed"
+
+
+def test_rows_are_blanked_as_the_plugin_writes_them() -> None:
+    text = f"{ROW};{ROW};"
+    assert has_rows(text)
+    assert blank_next_row(text) == f";{ROW};;"
+    assert blank_next_row(blank_next_row(text)) == ";;;;"
+    assert not has_rows(";;;;")
+
+
+async def test_it_follows_pods_by_itself(server: ApiServer, client: Client, actor: NodeActor) -> None:
+    server.faults.add(fault="truncate", verb="watch", resource="pods", nth=3)
+    server.faults.add(fault="status", code=500, verb="patch", resource="pods", times=1)
+    await client.ok("POST", NODES, {"metadata": {"name": "n", "annotations": {NODE_LOCK: "2026-11-29T16:18:33Z,ns,a"}}})
+    player = asyncio.create_task(actor.follow(run_seconds=0.05))
+    try:
+        await bound_pod(client, policy="Never", **{TO_ALLOCATE: f"{ROW};", "hami.io/bind-phase": "allocating"})
+        await until(client, lambda pod: pod["status"]["phase"] == "Succeeded")
+        pod = await client.ok("GET", f"{PODS}/a")
+        assert pod["metadata"]["annotations"][TO_ALLOCATE] == ";;"
+        assert "annotations" not in (await client.ok("GET", f"{NODES}/n"))["metadata"]
+        await client.ok("DELETE", f"{PODS}/a")
+        await client.create("b")
+        await client.bind("b")
+        await until(client, lambda pod: pod["status"]["phase"] == "Running", "b")
+        await client.ok("DELETE", f"{PODS}/b")
+        await until(client, lambda pod: pod.get("reason") == "NotFound", "b")
+    finally:
+        player.cancel()
+        with suppress(asyncio.CancelledError, aiohttp.ClientError):
+            await player
+
+
+async def until(client: Client, holds: Any, name: str = "a") -> None:  # noqa: ANN401 - a predicate
+    async with asyncio.timeout(20):
+        while not holds((await client.send("GET", f"{PODS}/{name}"))[1]):  # noqa: ASYNC110 - the state is the server's
+            await asyncio.sleep(0.02)

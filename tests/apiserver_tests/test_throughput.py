@@ -1,0 +1,59 @@
+"""Fast enough to be a benchmark's counterpart, on a slow machine that does other things too.
+
+The limits are far below what the server does: they catch what is wrong by an order of magnitude.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import aiohttp
+
+from tests.apiserver.server import ApiServer
+from tests.apiserver_tests.helpers import PODS, Client, pod
+
+
+def big_pods(count: int) -> list[dict[str, Any]]:
+    return [pod(f"p{i:05}", namespace="ns", annotations={"filler": "x" * 8_600}) for i in range(count)]
+
+
+async def test_pages_stream_fast() -> None:
+    async with ApiServer() as server, aiohttp.ClientSession(server.url, read_bufsize=2**20) as session:
+        server.load(big_pods(3000))
+        size, path = 0, f"{PODS}?limit=500"
+        started = time.perf_counter()
+        while path:
+            async with session.get(path) as response:
+                data = await response.read()
+            size += len(data)
+            token = data[:400].partition(b'"continue":"')[2].partition(b'"')[0].decode()
+            path = f"{PODS}?limit=500&continue={token}" if token else ""
+        assert size > 3000 * 8_600
+        assert size / (time.perf_counter() - started) > 20e6
+
+
+async def test_writes_and_events_keep_pace(server: ApiServer, client: Client) -> None:
+    await client.create(annotations={"filler": "x" * 8_600})
+
+    async def watch() -> int:
+        seen = 0
+        async with client.watch(PODS) as stream:
+            while seen < 301:
+                await stream.line()
+                seen += 1
+        return seen
+
+    watchers = [asyncio.create_task(watch()) for _ in range(4)]
+    await asyncio.sleep(0.05)
+    started = time.perf_counter()
+    for number in range(300):
+        await client.annotate("a", n=str(number))
+    assert await asyncio.gather(*watchers) == [301] * 4
+    assert time.perf_counter() - started < 5
+
+
+async def test_a_quiet_watch_costs_nothing(server: ApiServer, client: Client) -> None:
+    async with client.watch(PODS):
+        before = time.process_time()
+        await asyncio.sleep(0.2)
+        assert time.process_time() - before < 0.1

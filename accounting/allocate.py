@@ -29,11 +29,15 @@ def allocate(snapshot: Snapshot, pod: Pod, row: int, uuids: dict[int, str]) -> P
 
     `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node.
     """
+    return allocate_in(snapshot.take(np.array([row])), pod, snapshot, uuids)
+
+
+def allocate_in(view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str]) -> Placement | None:
+    """Choose a pod's cards in a view of one node, which may differ from the snapshot that it was taken from."""
     if pod.invalid:
         return None
     if not pod.asks:
         return Placement(((),) * len(pod.containers), ())
-    view = snapshot.take(np.array([row]))
     fit = fit_pod(view, pod, snapshot, choose_cards=True)
     if not (fit.feasible[0] and node_open(view, pod)[0]):
         return None

@@ -7,22 +7,14 @@ events was. Source: kube-scheduler's pkg/scheduler/backend/cache/interface.go.
 """
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 
 from accounting.device_table import DeviceTable
 from accounting.errors import InvariantViolation
 from accounting.holdings import Total
 from accounting.node import Node
 from accounting.pod_record import PodRecord, State
+from accounting.pod_state import TRANSITIONS, PodEvent, PodState
 from accounting.snapshot import Snapshot
-
-
-class PodState(StrEnum):
-    """How far a pod's booking is confirmed: bind is deciding, the Binding was accepted, or the pod was seen bound."""
-
-    ASSUMED = "assumed"
-    BOUND = "bound"
-    ADDED = "added"
 
 
 class Cache:
@@ -154,17 +146,18 @@ class Cache:
         if record.node is None or (known is not None and known.node != record.node):
             message = f"pod {record.key} ({record.uid}) cannot be assumed on {record.node}"
             raise InvariantViolation(message)
-        if self._states.get(record.uid) is not PodState.ADDED:
+        if self._next(record.uid, PodEvent.ASSUME) is PodState.ASSUMED:
             self._put(record, PodState.ASSUMED)
 
     def finish_binding(self, uid: str) -> None:
         """Note that the Binding of an assumed pod was accepted."""
-        if self._states.get(uid) is PodState.ASSUMED:
-            self._states[uid] = PodState.BOUND
+        state = self._next(uid, PodEvent.FINISH)
+        if state is not None:
+            self._states[uid] = state
 
     def forget_pod(self, uid: str) -> None:
         """Take back the booking of a pod whose bind failed for certain; a pod that was seen bound stays."""
-        if self._states.get(uid) in (PodState.ASSUMED, PodState.BOUND):
+        if self._next(uid, PodEvent.FORGET) is None:
             self._drop(uid)
 
     def add_pod(self, record: PodRecord) -> None:
@@ -177,12 +170,12 @@ class Cache:
         A pod without a node or in a terminal phase holds nothing and has no record. An allocation that can no longer be
         read keeps the cards of the last one that could (design 2.2; after a restart the block applies instead).
         """
+        event = PodEvent.SEEN_UNBOUND if record.node is None else PodEvent.SEEN_BOUND
         known, state = self._pods.get(record.uid), self._states.get(record.uid)
-        if record.state is State.RELEASED or (record.node is None and state is PodState.ADDED):
+        if self._next(record.uid, PodEvent.ENDED if record.state is State.RELEASED else event) is None:
             self._drop(record.uid)
             return
-        if record.node is None:
-            # Seen before its Binding was: only `forget_pod` takes an assumption back.
+        if event is PodEvent.SEEN_UNBOUND:
             return
         if not record.readable and known is not None and known.readable and known.node == record.node:
             # An assumption is no reading: that the pod is bound without our rows means that something else bound it.
@@ -229,6 +222,9 @@ class Cache:
         if known is not None and known.node != record.node:
             self._leave(known)
         self._generation += 1
+
+    def _next(self, uid: str, event: PodEvent) -> PodState | None:
+        return TRANSITIONS[self._states.get(uid), event]
 
     def _drop(self, uid: str) -> None:
         known = self._pods.pop(uid, None)

@@ -9,11 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from accounting.cache import Cache, PodState
+from accounting.cache import Cache
 from accounting.holdings import Total
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord, record_pod
+from accounting.pod_state import PodState
 from accounting.quota import Exceeded, Quota, QuotaTable
 from accounting.report import problem_counts, problems
 from accounting.status import Problem, ProblemCode

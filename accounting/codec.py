@@ -10,7 +10,7 @@ plugin appends one more `;` at each rewrite, and some writers spell "no device" 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from accounting.pod import Allocation, DeviceRow, UnreadableAllocation
 from accounting.status import Invalid
@@ -18,6 +18,7 @@ from accounting.status import Invalid
 # At most 18 digits: Python refuses to convert very long texts, and int32 needs 10.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _FIELDS = 4
+_PLAIN_DIGITS = 10
 _MEMORY_MAX = 2**31 - 1
 #: A row's cores are percent of one card. Cards sum them in 32 bits, which a row near that limit would wrap around.
 _CORES_MAX = 10_000
@@ -30,16 +31,18 @@ def encode_allocation(allocation: Allocation, vendor_key: str) -> str:
     )
 
 
-def decode_allocation(text: str, containers: int, field: str) -> Allocation | UnreadableAllocation:
+def decode_allocation(
+    text: str, containers: int, field: str, share: Callable[[str], str] = str
+) -> Allocation | UnreadableAllocation:
     """Read an annotation text for a pod with that many containers.
 
     Unreadable are: a non-empty part without a comma or with too few fields, a memory or cores value that is no integer,
     negative or too large, an empty UUID, fewer rows than containers, and devices in a row beyond them. Extra empty rows
-    and extra fields are accepted.
+    and extra fields are accepted. `share` returns the one text that stands for all UUIDs equal to its argument.
     """
     rows: list[tuple[DeviceRow, ...]] = []
     for part in _rows(text):
-        row = _row(part, field)
+        row = _row(part, field, share)
         if isinstance(row, Invalid):
             return UnreadableAllocation(_readable_uuids(text), row)
         rows.append(row)
@@ -58,12 +61,14 @@ def _rows(text: str) -> list[str]:
     return parts if parts[-1] else parts[:-1]
 
 
-def _row(text: str, field: str) -> tuple[DeviceRow, ...] | Invalid:
+def _row(text: str, field: str, share: Callable[[str], str]) -> tuple[DeviceRow, ...] | Invalid:
+    if not text:
+        return ()
     devices = []
     for part in text.split(":"):
         if not part:
             continue
-        device = _device(part, field)
+        device = _device(part, field, share)
         if isinstance(device, Invalid):
             return device
         if device is not None:
@@ -71,11 +76,14 @@ def _row(text: str, field: str) -> tuple[DeviceRow, ...] | Invalid:
     return tuple(devices)
 
 
-def _device(part: str, field: str) -> DeviceRow | Invalid | None:
+def _device(part: str, field: str, share: Callable[[str], str]) -> DeviceRow | Invalid | None:
     fields = part.split(",")
     if len(fields) < _FIELDS:
         return Invalid(field, _shown(part), "must be uuid,type,memory,cores")
     uuid, _, memory, cores = fields[:_FIELDS]
+    if uuid and _is_plain(memory) and _is_plain(cores) and int(cores) <= _CORES_MAX:
+        # What writers write.
+        return DeviceRow(share(uuid), int(memory), int(cores))
     for name, number, maximum in (("memory", memory, _MEMORY_MAX), ("cores", cores, _CORES_MAX)):
         if not _INTEGER.fullmatch(number):
             return Invalid(field, _shown(part), f"{name} {_shown(number)!r} is not an integer")
@@ -84,10 +92,15 @@ def _device(part: str, field: str) -> DeviceRow | Invalid | None:
         if int(number) > maximum:
             return Invalid(field, _shown(part), f"{name} {number} is more than {maximum}")
     if uuid:
-        return DeviceRow(uuid, int(memory), int(cores))
+        return DeviceRow(share(uuid), int(memory), int(cores))
     if int(memory) or int(cores):
         return Invalid(field, _shown(part), "names no card")
     return None
+
+
+def _is_plain(number: str) -> bool:
+    """Whether a number is digits only, and surely below every limit of 32 bits."""
+    return len(number) < _PLAIN_DIGITS and number.isdecimal() and number.isascii()
 
 
 def _readable_uuids(text: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ GenerateResourceRequests. It differs where HAMi silently turns a bad value into 
 percentages outside 0..100 and unusable memory are refused here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from accounting.errors import QuantityError
@@ -66,21 +66,31 @@ def api_charge(
     The order-aware sum of the requests as written (limits where no request is given), plus overhead; not multiplied by
     the count. Source: upstream quota evaluator, `requests.<name>` of extended resources. Unreadable values count 0.
     """
-    peak, _ = peak_and_steady(
-        (kind, [(name, (amount,)) for name in vendor.resources if (amount := _charged(resources, name)) is not None])
-        for kind, resources in containers
+    charges = [(kind, container_charge(resources, vendor)) for kind, resources in containers]
+    return pod_charge(
+        charges, tuple((name, charged_amount(overhead[name])) for name in vendor.resources if name in overhead)
     )
+
+
+def container_charge(resources: ContainerResources, vendor: Vendor) -> tuple[tuple[str, int], ...]:
+    """Return what is charged for one container, per resource name."""
+    written = ((name, resources.requests.get(name, resources.limits.get(name))) for name in vendor.resources)
+    return tuple((name, charged_amount(raw)) for name, raw in written if raw is not None)
+
+
+def pod_charge(
+    containers: Iterable[tuple[ContainerKind, Iterable[tuple[str, int]]]], overhead: Iterable[tuple[str, int]]
+) -> tuple[tuple[str, int], ...]:
+    """Return `api_charge` from the charges of the containers and of the overhead."""
+    peak, _ = peak_and_steady((kind, [(name, (amount,)) for name, amount in charge]) for kind, charge in containers)
     charge = {name: amounts[0] for name, amounts in peak.items()}
-    for name in vendor.resources:
-        if name in overhead:
-            charge[name] = charge.get(name, 0) + (_charged(ContainerResources(requests=overhead), name) or 0)
+    for name, amount in overhead:
+        charge[name] = charge.get(name, 0) + amount
     return tuple(sorted(charge.items()))
 
 
-def _charged(resources: ContainerResources, name: str) -> int | None:
-    raw = resources.requests.get(name, resources.limits.get(name))
-    if raw is None:
-        return None
+def charged_amount(raw: object) -> int:
+    """Return the integer that a quantity is charged as."""
     try:
         return parse_quantity(raw).value()
     except QuantityError:

@@ -11,6 +11,7 @@ Source: component-helpers/resource/helpers.go (AggregateContainerRequests) and K
 A slow reference with the same meaning is `accounting.reference`.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -133,7 +134,8 @@ def _marked(amounts: dict[str, Amounts], phases: list[list[tuple[str, int]]]) ->
     for phase in phases:
         here = {uuid for uuid, cores in phase if cores >= EXCLUSIVE_CORES}
         exclusive |= here
-        crowded |= {uuid for uuid in here if sum(other == uuid for other, _ in phase) > 1}
+        rows_on = Counter(uuid for uuid, _ in phase)
+        crowded |= {uuid for uuid in here if rows_on[uuid] > 1}
     return tuple(
         DeviceUse(uuid, slots, memory, cores, uuid in exclusive, uuid in crowded)
         for uuid, (slots, memory, cores) in sorted(amounts.items())

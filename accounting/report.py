@@ -11,10 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.cache import Cache
-from accounting.holdings import Resources
+from accounting.holdings import DeviceUse, Resources
 from accounting.node import Device
 from accounting.pod_record import PodRecord
 from accounting.status import Problem, ProblemCode
+
+#: A pod's namespace/name, and what it holds on a card.
+Holder = tuple[str, DeviceUse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,15 @@ def node_report(cache: Cache, node: str) -> list[DeviceReport]:
     records = list(cache.pods_on(node))
     known = cache.nodes.get(node)
     registered = {} if known is None else {device.uuid: device for device in known.devices}
-    held = {use.uuid for record in records for use in record.held}
+    cordoned = frozenset() if known is None else known.cordoned
+    holders: dict[str, list[Holder]] = defaultdict(list)
+    for record in records:
+        for use in record.held:
+            holders[use.uuid].append((record.key, use))
     blocked = _blocked(cache, node, records, registered)
     return [
-        _device(cache, node, uuid, registered.get(uuid), records, blocked)
-        for uuid in [*registered, *sorted(held - registered.keys())]
+        _device(node, uuid, registered.get(uuid), holders.get(uuid, []), blocked.get(uuid, ()), uuid in cordoned)
+        for uuid in [*registered, *sorted(holders.keys() - registered.keys())]
     ]
 
 
@@ -92,31 +99,31 @@ def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
 
 
 def _device(
-    cache: Cache,
     node: str,
     uuid: str,
     device: Device | None,
-    records: list[PodRecord],
-    blocked: dict[str, tuple[ProblemCode, ...]],
+    holders: list[Holder],
+    blocked: tuple[ProblemCode, ...],
+    cordoned: bool,  # noqa: FBT001 - one of six facts about a card
 ) -> DeviceReport:
-    uses = [(record.key, use) for record in records for use in record.held if use.uuid == uuid]
+    uses = [use for _, use in holders]
     requested = Resources(
-        sum(use.slots for _, use in uses), sum(use.memory for _, use in uses), sum(use.cores for _, use in uses)
+        sum(use.slots for use in uses), sum(use.memory for use in uses), sum(use.cores for use in uses)
     )
     capacity = Resources(0, 0, 0) if device is None else Resources(device.slots, device.memory, device.cores)
-    exclusive = any(use.exclusive for _, use in uses)
-    beside = exclusive and len(uses) + sum(use.crowded for _, use in uses) > 1
+    exclusive = any(use.exclusive for use in uses)
+    beside = exclusive and len(uses) + sum(use.crowded for use in uses) > 1
     return DeviceReport(
         node=node,
         uuid=uuid,
         device=device,
-        cordoned=node in cache.nodes and uuid in cache.nodes[node].cordoned,
+        cordoned=cordoned,
         capacity=capacity,
         requested=requested,
         exclusive=exclusive,
         overcommitted=beside or any(used > whole for used, whole in zip(requested, capacity, strict=True)),
-        blocked=blocked.get(uuid, ()),
-        pods=tuple(key for key, _ in uses),
+        blocked=blocked,
+        pods=tuple(key for key, _ in holders),
     )
 
 

@@ -10,7 +10,7 @@ pod event.
 """
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,22 @@ MAX_LOAD = 1 << 55
 np.empty(1 << 24, np.uint8)
 
 
+class _Taken:
+    """Some rows of a bundle. An array is taken when it is first asked for, since most questions need few of them."""
+
+    def __init__(self, arrays: "Arrays", rows: Rows) -> None:
+        self._arrays = arrays
+        self._rows = rows
+
+    def __getattr__(self, name: str) -> npt.NDArray[np.generic]:
+        taken: npt.NDArray[np.generic] = getattr(self._arrays, name).take(self._rows, axis=-1)
+        setattr(self, name, taken)
+        return taken
+
+    def take(self, rows: Rows) -> "_Taken":
+        return _Taken(self._arrays, self._rows[rows])
+
+
 @dataclass(slots=True)
 class Arrays:
     """Base: a bundle of arrays whose last axis is the node row."""
@@ -40,7 +56,7 @@ class Arrays:
 
     def take(self, rows: Rows) -> Self:
         """Return the bundle of these rows, in this order."""
-        return type(self)(**{field.name: getattr(self, field.name).take(rows, axis=-1) for field in fields(self)})
+        return cast("Self", _Taken(self, rows))
 
     def grown(self, devices: int, rows: int) -> Self:
         """Return a copy with room for more device positions and node rows; new cells are 0."""

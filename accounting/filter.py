@@ -16,6 +16,8 @@ from accounting.rejection import CodeArray, node_codes
 from accounting.snapshot import Snapshot, View
 from accounting.status import CODE_NUMBER, Code
 
+#: Different questions whose hopeless nodes a snapshot remembers.
+_REMEMBERED = 64
 #: Below this share of all rows, fitting the asked rows alone costs less than fitting every row.
 _WORTH_TAKING = 0.5
 
@@ -44,12 +46,13 @@ def filter_nodes(
         return _uniform(len(rows), Code.QUOTA_EXCEEDED)
     known = rows >= 0
     if len(rows) < _WORTH_TAKING * snapshot.columns:
-        verdict = _judge(snapshot.take(np.maximum(rows, 0)), pod, snapshot)
+        asked = np.maximum(rows, 0)
+        verdict = _judge(snapshot.take(asked), pod, snapshot, asked)
     else:
-        verdict = _spread(_judge(snapshot, pod, snapshot), np.maximum(rows, 0))
+        verdict = _spread(_judge(snapshot, pod, snapshot, np.arange(snapshot.columns)), np.maximum(rows, 0))
     if own is not None:
         row, without = own
-        single = _judge(without.take(np.array([next(iter(without.rows.values()))])), pod, without)
+        single = _judge(without, pod, without, np.arange(without.columns))
         _put(verdict, rows == row, single)
     return _with_unknown(verdict, ~known)
 
@@ -65,7 +68,8 @@ def node_open(view: View, pod: Pod) -> BoolArray:
     return open_nodes
 
 
-def _judge(view: View, pod: Pod, snapshot: Snapshot) -> Verdict:
+def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows) -> Verdict:
+    """Judge every column of a view; `rows` are their rows in the snapshot."""
     fit = fit_pod(view, pod, snapshot, choose_cards=False)
     feasible = fit.feasible & node_open(view, pod)
     codes = np.zeros(view.columns, np.uint8)
@@ -74,8 +78,19 @@ def _judge(view: View, pod: Pod, snapshot: Snapshot) -> Verdict:
     if len(failing):
         part = view if len(failing) == view.columns else view.take(failing)
         codes[failing] = _node_level(part, pod, node_codes(view, fit, pod, snapshot, failing))
-        unresolvable[failing] = ~feasible_on(part.emptied(), pod, snapshot)
+        unresolvable[failing] = _hopeless(pod, snapshot)[rows[failing]]
     return Verdict(feasible, codes, unresolvable)
+
+
+def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:
+    """Return (row,): the nodes that could not take such a pod even with every pod gone."""
+    asked = tuple((each.kind, each.request) for each in pod.containers), pod.selection, pod.policies
+    known = snapshot.hopeless.get(asked)
+    if known is None:
+        if len(snapshot.hopeless) >= _REMEMBERED:
+            snapshot.hopeless.clear()
+        known = snapshot.hopeless[asked] = ~feasible_on(snapshot.emptied(), pod, snapshot)
+    return known
 
 
 def _node_level(view: View, pod: Pod, codes: CodeArray) -> CodeArray:

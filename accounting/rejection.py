@@ -49,7 +49,6 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
     held = requested.exclusive > 0
     if share.exclusive is not None:
         held = held | share.exclusive
-    everything = np.ones(nodes.present.shape, np.bool_)
     selection = pod.selection
     whole = request.cores >= EXCLUSIVE_CORES
     passes: list[BoolArray | None] = [
@@ -67,10 +66,13 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
         (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0)),
         unused if whole else None,
     ]
-    ranks = np.full(nodes.present.shape, FITS, np.int32)
-    for rank in reversed(range(FITS)):
-        passed = passes[rank]
-        ranks[~(everything if passed is None else passed)] = rank
+    # The rank is the number of checks passed before the first failure.
+    alive = nodes.present.copy()
+    ranks = np.zeros(nodes.present.shape, np.int32)
+    for passed in passes:
+        if passed is not None:
+            alive &= passed
+        ranks += alive
     return np.where(nodes.present, ranks, ABSENT)
 
 
@@ -84,7 +86,9 @@ def node_codes(view: View, fit: Fit, pod: Pod, snapshot: Snapshot, columns: Rows
             continue
         here = np.flatnonzero(failed_at == position)
         part = view if len(here) == view.columns else view.take(columns[here])
-        share = fit.shares[int(position)].take(columns[here])
+        share = fit.shares[int(position)]
+        if part is not view:
+            share = share.take(columns[here])
         ranks = card_ranks(part, share, request, pod, snapshot)
         codes[here] = _codes(ranks, request.count)
     return codes

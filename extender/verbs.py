@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from accounting.device_table import BoolArray, Rows
 from accounting.explain import explain_node
 from accounting.filter import Verdict, filter_nodes
 from accounting.pod import Pod
+from accounting.rejection import CodeArray
 from accounting.score import score_nodes
 from accounting.status import CODES
 from extender.cluster import Cluster
@@ -29,8 +30,12 @@ from extender.wire import extender_v1 as wire
 
 #: Answers and verdicts kept for the same question on the same state.
 _REMEMBERED = 64
+_TEXTS = np.array(WIRE_TEXTS, object)
 #: Longer bodies, as with 400 whole Node objects, are not kept: 64 of them would fill the memory.
 _LONGEST_REMEMBERED_BYTES = 2**20
+
+
+_Value = TypeVar("_Value")
 
 
 class _Answer(NamedTuple):
@@ -47,6 +52,23 @@ class _Judged(NamedTuple):
     feasible: BoolArray
 
 
+class _Passed(NamedTuple):
+    """What filter passed for a pod: the names, as they were encoded and as a list, and their rows."""
+
+    pod: Pod
+    raw_names: bytes
+    names: list[str]
+    rows: Rows
+
+
+class _Encoded(NamedTuple):
+    """Filter's answer, and the passing names in it."""
+
+    body: bytes
+    raw_names: bytes
+    names: list[str]
+
+
 class Verbs:
     """The verbs of one cluster."""
 
@@ -61,6 +83,7 @@ class Verbs:
         self._version: object = None
         self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
         self._judged: OrderedDict[bytes, _Judged] = OrderedDict()  # by raw pod
+        self._passed: OrderedDict[bytes, _Passed] = OrderedDict()  # by raw pod
 
     def filter(self, body: bytes) -> bytes:
         """Answer filter. Raises `wire.WireError` when there is nothing to judge."""
@@ -93,7 +116,7 @@ class Verbs:
         cache = self.cluster.cache
         if args.items is not None:
             cache = _with_nodes(cache, args, self.cluster)
-        return _encoded(args, _judge(cache, self.cluster, pod, args.names)[1])
+        return _encoded(args, _judge(cache, self.cluster, pod, args.names)[1]).body
 
     def bind(self, body: bytes) -> bytes:
         """Fit the pod again on the chosen node, book it, and answer; an Error leaves everything as it was."""
@@ -114,7 +137,7 @@ class Verbs:
     def preempt(self, body: bytes) -> bytes:
         """Echo the offered candidates; choosing victims is not done yet."""
         self.check_ready()
-        return wire.echo_victims(body)
+        return self._told("preempt", body, wire.echo_victims(body))
 
     def _book(self, pod: Pod, node: str) -> str:
         """Book a pod on a node; returns why not, or an empty text."""
@@ -135,31 +158,43 @@ class Verbs:
             # Before judging: a new UID under a known name means that the old pod is gone.
             self.cluster.remember(pod)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
-        self._judged[args.raw_pod] = self._by_row(rows, verdict.feasible)
-        if len(self._judged) > _REMEMBERED:
-            self._judged.popitem(last=False)
+        _remember(self._judged, args.raw_pod, self._by_row(rows, verdict.feasible))
         self._count(verdict)
         if pod.asks:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
-        return _Answer(_encoded(args, verdict), pod if pod.name else None)
+        encoded = _encoded(args, verdict)
+        if args.items is None:
+            passed = _Passed(pod, encoded.raw_names, encoded.names, rows[verdict.feasible])
+            _remember(self._passed, args.raw_pod, passed)
+        return _Answer(encoded.body, pod if pod.name else None)
 
     def _prioritize(self, body: bytes) -> bytes:
+        raw = wire.raw_pod_and_names(body)
+        passed = None if raw is None else self._passed.get(raw[0])
+        if raw is not None and passed is not None and passed.raw_names == raw[1]:
+            # kube-scheduler asks for exactly the names that filter passed, in the same order.
+            return self._scored(passed.pod, passed.names, passed.rows)
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
-        if not pod.asks:
-            return b"[]"
         snapshot = self.cluster.cache.snapshot()
         rows = snapshot.rows_of(args.names)
         judged = self._judged.get(args.raw_pod)
-        if judged is not None and judged.rows[rows[rows >= 0]].all():
+        if judged is not None and not _repeated(rows) and judged.rows[rows[rows >= 0]].all():
             feasible = rows >= 0
             feasible[feasible] = judged.feasible[rows[feasible]]
         else:
-            feasible = _judge(self.cluster.cache, self.cluster, pod, args.names)[1].feasible
-        places = np.flatnonzero(feasible)
-        crowded = self._hooks.crowded(snapshot, pod)
-        scored = score_nodes(snapshot, rows[places], pod.policies.node, crowded)
-        named = [(args.names[int(places[place])], score) for place, score in scored]
+            rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
+            feasible = verdict.feasible
+        names = list(compress(args.names, feasible.tolist()))
+        return self._scored(pod, names, rows[feasible])
+
+    def _scored(self, pod: Pod, names: Sequence[str], rows: Rows) -> bytes:
+        """Answer prioritize for nodes that fit."""
+        if not pod.asks:
+            return b"[]"
+        snapshot = self.cluster.cache.snapshot()
+        scores = score_nodes(snapshot, rows, pod.policies.node, self._hooks.crowded(snapshot, pod))
+        named = [(names[place], score) for place, score in scores]
         self._hooks.scored(pod, named[0][0] if named else None)
         return wire.encode_priorities(named)
 
@@ -185,6 +220,7 @@ class Verbs:
             self._version = version
             self._answers.clear()
             self._judged.clear()
+            self._passed.clear()
         answer = self._answers.get((verb, body))
         self.answered_from_memory += answer is not None
         return answer
@@ -208,7 +244,14 @@ def _asked(args: wire.ExtenderArgs, cluster: Cluster) -> Pod:
     return replace(convert_pod(args.pod, cluster.settings), node=None, allocation=None)
 
 
-def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> bytes:
+def _remember(memory: "OrderedDict[bytes, _Value]", key: bytes, value: _Value) -> None:
+    """Keep a value; the oldest beyond the limit is forgotten."""
+    memory[key] = value
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> _Encoded:
     """Return filter's answer: every node of the request in exactly one of the three places."""
     names, feasible = args.names, verdict.feasible
     passed = names if feasible.all() else list(compress(names, feasible.tolist()))
@@ -216,20 +259,32 @@ def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> bytes:
     if items is not None:
         passing = set(passed)
         items = [item for item, name in zip(items, args.item_names, strict=True) if name in passing]
-    if passed is names:
-        return wire.encode_filter(names, {}, {}, items, by_name=args.by_name)
-    texts = [WIRE_TEXTS[code] for code in verdict.codes.tolist()]
-    hopeless = (verdict.unresolvable & ~feasible).tolist()
-    resolvable = (~verdict.unresolvable & ~feasible).tolist()
-    failed = dict(zip(compress(names, resolvable), compress(texts, resolvable), strict=True))
-    unresolvable = dict(zip(compress(names, hopeless), compress(texts, hopeless), strict=True))
-    return wire.encode_filter(passed, failed, unresolvable, items, by_name=args.by_name)
+    raw_names = wire.encode_names(passed) if args.by_name else b"null"
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    if passed is not names:
+        failed = _refused(names, verdict.codes, ~feasible & ~verdict.unresolvable)
+        unresolvable = _refused(names, verdict.codes, ~feasible & verdict.unresolvable)
+    return _Encoded(wire.encode_filter(raw_names, failed, unresolvable, items), raw_names, passed)
 
 
-def _judge(cache: Cache, cluster: Cluster, pod: Pod, names: Sequence[str]) -> tuple[Rows, Verdict]:
-    """Return the names' rows and what filter says of them."""
+def _refused(names: Sequence[str], codes: CodeArray, which: BoolArray) -> dict[str, str]:
+    """Return the texts of the chosen nodes by name."""
+    return dict(zip(compress(names, which.tolist()), _TEXTS[codes[which]].tolist(), strict=True))
+
+
+def _repeated(rows: Rows) -> bool:
+    """Return whether some node may be named twice; several unknown names count as that."""
+    return bool(np.bincount(rows + 1).max(initial=0) > 1)
+
+
+def _judge(cache: Cache, cluster: Cluster, pod: Pod, names: list[str]) -> tuple[Rows, Verdict]:
+    """Return the names' rows and what filter says of them; names that repeat are taken out of the list."""
     snapshot = cache.snapshot()
     rows = snapshot.rows_of(names)
+    if _repeated(rows):
+        names[:] = wire.unique(names)
+        rows = snapshot.rows_of(names)
     exceeded = pod.asks and bool(cluster.exceeded(pod))
     return rows, filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), quota_exceeded=exceeded)
 

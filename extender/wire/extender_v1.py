@@ -39,6 +39,12 @@ class _Args(msgspec.Struct):
     NodeNames: list[str] | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class _RawArgs(msgspec.Struct):
+    Pod: msgspec.Raw = msgspec.Raw()
+    Nodes: msgspec.Raw = msgspec.Raw(b"null")
+    NodeNames: msgspec.Raw = msgspec.Raw()
+
+
 class ExtenderArgs(msgspec.Struct):
     """A decoded filter or prioritize request."""
 
@@ -67,6 +73,7 @@ _UNREADABLE = (msgspec.DecodeError, RecursionError)
 _INT64 = range(-(2**63), 2**63)
 
 _args_decoder = msgspec.json.Decoder(_Args)
+_raw_args_decoder = msgspec.json.Decoder(_RawArgs)
 _pod_decoder = msgspec.json.Decoder(Pod)
 _binding_decoder = msgspec.json.Decoder(BindingArgs)
 _name_decoder = msgspec.json.Decoder(_NodeName)
@@ -92,10 +99,19 @@ def decode_args(body: bytes) -> ExtenderArgs:
     item_names = list(named)
     items = list(named.values()) if isinstance(args.Nodes, _NodeList) else None
     if isinstance(args.NodeNames, list):
-        return ExtenderArgs(raw_pod, pod, _unique(args.NodeNames), items, item_names, by_name=True)
+        return ExtenderArgs(raw_pod, pod, args.NodeNames, items, item_names, by_name=True)
     if items is None:
         raise WireError("NodeNames: null: the request has neither NodeNames nor Nodes")
     return ExtenderArgs(raw_pod, pod, item_names, items, item_names, by_name=False)
+
+
+def raw_pod_and_names(body: bytes) -> tuple[bytes, bytes] | None:
+    """Return the request's pod and NodeNames as they came; None if it does not have exactly these two."""
+    try:
+        args = _raw_args_decoder.decode(body)
+    except _UNREADABLE:
+        return None
+    return (bytes(args.Pod), bytes(args.NodeNames)) if bytes(args.Nodes) == b"null" else None
 
 
 def decode_binding(body: bytes) -> BindingArgs:
@@ -110,20 +126,23 @@ def decode_binding(body: bytes) -> BindingArgs:
     return args
 
 
+def encode_names(names: Sequence[str]) -> bytes:
+    """Return a list of names as kube-scheduler will send it again."""
+    return orjson.dumps(names)
+
+
 def encode_filter(
-    passed: Sequence[str],
+    names: bytes,
     failed: Mapping[str, str],
     unresolvable: Mapping[str, str],
     items: Iterable[msgspec.Raw] | None,
-    *,
-    by_name: bool,
 ) -> bytes:
     """Return ExtenderFilterResult.
 
-    `items`: the passing Node objects, echoed untouched when the request carried them.
+    `names`: the passing names, encoded, or "null". `items`: the passing Node objects, echoed untouched when the request
+    carried them.
     """
     nodes = b"null" if items is None else b'{"metadata":{},"items":[' + b",".join(map(bytes, items)) + b"]}"
-    names = orjson.dumps(passed) if by_name else b"null"
     return b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":""}' % (
         nodes,
         names,
@@ -202,7 +221,8 @@ def _with_exact_keys(body: bytes, fields: tuple[str, ...]) -> bytes:
     return msgspec.json.encode({field: raw for field, raw in exact.items() if raw is not None})
 
 
-def _unique(names: list[str]) -> list[str]:
+def unique(names: list[str]) -> list[str]:
+    """Return the names without repetitions, in order."""
     return names if len(set(names)) == len(names) else list(dict.fromkeys(names))
 
 

@@ -6,7 +6,7 @@ and idempotent, and the numbers of a card are the sums over the records of the p
 events was. Source: kube-scheduler's pkg/scheduler/backend/cache/interface.go.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from accounting.device_table import DeviceTable
 from accounting.errors import InvariantViolation
@@ -15,6 +15,7 @@ from accounting.node import Node
 from accounting.pod_record import PodRecord, State
 from accounting.pod_state import TRANSITIONS, PodEvent, PodState
 from accounting.snapshot import Snapshot
+from accounting.status import Problem
 
 
 class Cache:
@@ -31,6 +32,7 @@ class Cache:
         self._pods: dict[str, PodRecord] = {}  # pod UID -> record
         self._states: dict[str, PodState] = {}  # pod UID -> state
         self._pods_on: dict[str, dict[str, PodRecord]] = {}  # node name -> pod UID -> record
+        self._problems: dict[str, Problem] = {}  # pod UID -> what is wrong with its record
         self._used: dict[str, Total] = {}  # namespace -> what its pods are charged
         self._ids: dict[str, int] = {"": 0}  # interned UUIDs, models and modes
         self._snapshot: Snapshot | None = None
@@ -53,6 +55,11 @@ class Cache:
     def pods(self) -> Mapping[str, PodRecord]:
         """The records of all pods that are on a node, by UID."""
         return self._pods
+
+    @property
+    def pod_problems(self) -> Collection[Problem]:
+        """What is wrong with pods' records, in no order."""
+        return self._problems.values()
 
     def state(self, uid: str) -> PodState | None:
         """Return how far a pod's booking is confirmed; None if it has none."""
@@ -214,6 +221,10 @@ class Cache:
         if known is not None:
             self._count(known, -1)
         self._pods[record.uid] = record
+        if record.problem is not None:
+            self._problems[record.uid] = record.problem
+        elif known is not None:
+            self._problems.pop(record.uid, None)
         node = str(record.node)
         if node not in self._rows:
             self._new_row(node)
@@ -229,6 +240,7 @@ class Cache:
     def _drop(self, uid: str) -> None:
         known = self._pods.pop(uid, None)
         self._states.pop(uid, None)
+        self._problems.pop(uid, None)
         if known is not None:
             self._count(known, -1)
             self._leave(known)

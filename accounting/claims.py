@@ -2,8 +2,8 @@
 
 Why it exists: kube-scheduler filters the next pod before the last one is bound, and all members of a gang before the
 first bind, so the cards that they will take still look free. It must not refuse anything. Invariants: a claim is a
-hint, it only moves a node behind others in the order; a pod has at most one claim; putting an equal claim changes
-nothing.
+hint: it moves a node behind others in the order, and a pod to another card of its node, where there is one; a pod has
+at most one claim; putting an equal claim changes nothing.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.allocate import allocate, allocate_in
+from accounting.allocate import Placement, allocate, allocate_in
 from accounting.cache import Cache
 from accounting.device_table import BoolArray
 from accounting.filter import feasible_on
@@ -103,16 +103,24 @@ def claim_on(cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Clai
 
     Where it does not fit beside them, what it would hold alone; None if it does not fit at all.
     """
+    row = snapshot.rows.get(node)
+    if row is None:
+        return None
+    uuids = {position: uuid for uuid, position in cache.positions(node).items()}
+    placement = place_beside(cache, snapshot, pod, node, claims) or allocate(snapshot, pod, row, uuids)
+    count = requested_total(pod.containers)[0].count
+    return None if placement is None else Claim(node, placement.peak, count)
+
+
+def place_beside(cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims) -> Placement | None:
+    """Return the pod's cards on a node such that the others' claims there keep their room; None if it cannot be."""
     row, positions = snapshot.rows.get(node), cache.positions(node)
     if row is None:
         return None
-    uuids = {position: uuid for uuid, position in positions.items()}
     view = snapshot.take(np.array([row]))
     for claim in claims.by_node(cache, pod.uid).get(node, ()):
         hold(view, 0, positions, claim.uses, claim.count)
-    placement = allocate_in(view.refreshed(), pod, snapshot, uuids) or allocate(snapshot, pod, row, uuids)
-    count = requested_total(pod.containers)[0].count
-    return None if placement is None else Claim(node, placement.peak, count)
+    return allocate_in(view.refreshed(), pod, snapshot, {position: uuid for uuid, position in positions.items()})
 
 
 def hold(view: View, column: int, positions: Mapping[str, int], uses: tuple[DeviceUse, ...], count: int) -> None:

@@ -17,8 +17,9 @@ from accounting.status import Invalid
 
 # At most 18 digits: Python refuses to convert very long texts, and int32 needs 10.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+#: A device as writers write it, every number surely in its range.
+_PLAIN = re.compile(r"([^,]+),[^,]*,([0-9]{1,9}),([0-9]{1,4})", re.ASCII)
 _FIELDS = 4
-_PLAIN_DIGITS = 10
 _MEMORY_MAX = 2**31 - 1
 #: A row's cores are percent of one card. Cards sum them in 32 bits, which a row near that limit would wrap around.
 _CORES_MAX = 10_000
@@ -68,6 +69,11 @@ def _row(text: str, field: str, share: Callable[[str], str]) -> tuple[DeviceRow,
     for part in text.split(":"):
         if not part:
             continue
+        plain = _PLAIN.fullmatch(part)
+        if plain is not None:
+            uuid, memory, cores = plain.groups()
+            devices.append(DeviceRow(share(uuid), int(memory), int(cores)))
+            continue
         device = _device(part, field, share)
         if isinstance(device, Invalid):
             return device
@@ -81,9 +87,6 @@ def _device(part: str, field: str, share: Callable[[str], str]) -> DeviceRow | I
     if len(fields) < _FIELDS:
         return Invalid(field, _shown(part), "must be uuid,type,memory,cores")
     uuid, _, memory, cores = fields[:_FIELDS]
-    if uuid and _is_plain(memory) and _is_plain(cores) and int(cores) <= _CORES_MAX:
-        # What writers write.
-        return DeviceRow(share(uuid), int(memory), int(cores))
     for name, number, maximum in (("memory", memory, _MEMORY_MAX), ("cores", cores, _CORES_MAX)):
         if not _INTEGER.fullmatch(number):
             return Invalid(field, _shown(part), f"{name} {_shown(number)!r} is not an integer")
@@ -96,11 +99,6 @@ def _device(part: str, field: str, share: Callable[[str], str]) -> DeviceRow | I
     if int(memory) or int(cores):
         return Invalid(field, _shown(part), "names no card")
     return None
-
-
-def _is_plain(number: str) -> bool:
-    """Whether a number is digits only, and surely below every limit of 32 bits."""
-    return len(number) < _PLAIN_DIGITS and number.isdecimal() and number.isascii()
 
 
 def _readable_uuids(text: str) -> tuple[str, ...]:

@@ -33,17 +33,22 @@ np.empty(1 << 24, np.uint8)
 class _Taken:
     """Some rows of a bundle. An array is taken when it is first asked for, since most questions need few of them."""
 
-    def __init__(self, arrays: "Arrays", rows: Rows) -> None:
-        self._arrays = arrays
-        self._rows = rows
+    def __init__(self, source: "Arrays | _Taken", chosen: Rows) -> None:
+        self.source = source
+        self.chosen = chosen
 
     def __getattr__(self, name: str) -> npt.NDArray[np.generic]:
-        taken: npt.NDArray[np.generic] = getattr(self._arrays, name).take(self._rows, axis=-1)
+        source, chosen = self.source, self.chosen
+        if isinstance(source, _Taken) and name not in source.__dict__:
+            taken = getattr(source.source, name).take(source.chosen[chosen], axis=-1)
+        else:
+            # What was taken may have been changed since.
+            taken = getattr(source, name).take(chosen, axis=-1)
         setattr(self, name, taken)
-        return taken
+        return cast("npt.NDArray[np.generic]", taken)
 
     def take(self, rows: Rows) -> "_Taken":
-        return _Taken(self._arrays, self._rows[rows])
+        return _Taken(self, rows)
 
 
 @dataclass(slots=True)

@@ -64,20 +64,26 @@ def feasible_on(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
 
 def node_open(view: View, pod: Pod) -> BoolArray:
     """Return (column,): whether a node may take the pod apart from its cards."""
-    open_nodes: BoolArray = view.nodes.registered & (view.requested.node_blocks == 0) & _count_fits(view, pod)
-    return open_nodes
+    return _admits(view) & _count_fits(view, pod)
+
+
+def _admits(view: View) -> BoolArray:
+    """Return (column,): whether a node takes pods at all."""
+    admits: BoolArray = view.nodes.registered & (view.requested.node_blocks == 0)
+    return admits
 
 
 def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows) -> Verdict:
     """Judge every column of a view; `rows` are their rows in the snapshot."""
     fit = fit_pod(view, pod, snapshot, choose_cards=False)
-    feasible = fit.feasible & node_open(view, pod)
+    count_fits = _count_fits(view, pod)
+    feasible = fit.feasible & _admits(view) & count_fits
     codes = np.zeros(view.columns, np.uint8)
     unresolvable = np.zeros(view.columns, np.bool_)
     failing = np.flatnonzero(~feasible)
     if len(failing):
         part = view if len(failing) == view.columns else view.take(failing)
-        codes[failing] = _node_level(part, pod, node_codes(view, fit, pod, snapshot, failing))
+        codes[failing] = _node_level(part, node_codes(part, fit, pod, snapshot, failing), count_fits[failing])
         unresolvable[failing] = _hopeless(pod, snapshot)[rows[failing]]
     return Verdict(feasible, codes, unresolvable)
 
@@ -93,10 +99,10 @@ def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:
     return known
 
 
-def _node_level(view: View, pod: Pod, codes: CodeArray) -> CodeArray:
+def _node_level(view: View, codes: CodeArray, count_fits: BoolArray) -> CodeArray:
     """Let the reasons that concern the whole node go before those of its cards; the last one set wins."""
     codes[view.requested.node_blocks > 0] = CODE_NUMBER[Code.ALLOCATION_UNREADABLE]
-    codes[~_count_fits(view, pod)] = CODE_NUMBER[Code.INSUFFICIENT_NODE_COUNT]
+    codes[~count_fits] = CODE_NUMBER[Code.INSUFFICIENT_NODE_COUNT]
     codes[view.nodes.card_count == 0] = CODE_NUMBER[Code.NO_DEVICES]
     codes[~view.nodes.registered] = CODE_NUMBER[Code.NODE_UNKNOWN]
     return codes

@@ -13,6 +13,8 @@ A slow reference with the same meaning is `accounting.reference`.
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
+from operator import add
 from typing import NamedTuple
 
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRow
@@ -62,14 +64,17 @@ def peak_and_steady(containers: Iterable[tuple[ContainerKind, Uses]]) -> tuple[d
     steady: dict[str, Amounts] = {}
     peak: dict[str, Amounts] = {}
     for kind, uses in containers:
-        own = _summed(uses)
         if kind is ContainerKind.INIT:
+            own: dict[str, Amounts] = {}
+            _add(own, uses)
             for key, amounts in own.items():
-                _raise_to(peak, key, _plus(amounts, steady.get(key)))
+                before = steady.get(key)
+                _raise_to(peak, key, amounts if before is None else tuple(map(add, amounts, before)))
         else:
             # Until the first app, `steady` is the running sum of the sidecars declared so far: before(i).
-            for key, amounts in own.items():
-                steady[key] = _plus(amounts, steady.get(key))
+            _add(steady, uses)
+    if not peak:
+        return steady, steady
     for key, amounts in steady.items():
         _raise_to(peak, key, amounts)
     return peak, steady
@@ -85,7 +90,9 @@ def device_uses(
         (kind, ((row.uuid, (1, row.memory, row.cores)) for row in own)) for kind, own in rows
     )
     if not any(row.cores >= EXCLUSIVE_CORES for own in allocation for row in own):
-        return _plain(peak), _plain(steady)
+        held = _plain(peak)
+        # Most pods hold the same in both; then it is one object.
+        return held, held if steady == peak else _plain(steady)
     phases = _phases(rows)
     return _marked(peak, phases), _marked(steady, phases[-1:])
 
@@ -96,6 +103,11 @@ def pod_total(containers: tuple[Container, ...], allocation: Allocation) -> tupl
         (container.kind, (len(own), sum(row.memory for row in own), sum(row.cores for row in own)))
         for container, own in zip(containers, allocation, strict=True)
     )
+
+
+def one_card_total(uses: tuple[DeviceUse, ...]) -> Total:
+    """Return the total of a pod all of whose rows are on one card, from what it holds there; equals `pod_total`."""
+    return _total(uses[0].slots, uses[0].memory, uses[0].cores) if uses else _total()
 
 
 def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
@@ -112,7 +124,11 @@ def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
 
 def _totals(containers: Iterable[tuple[ContainerKind, Amounts]]) -> tuple[Total, Total]:
     peak, steady = peak_and_steady((kind, (("", amounts),)) for kind, amounts in containers)
-    return Total(*peak.get("", ())), Total(*steady.get("", ()))
+    return _total(*peak.get("", ())), _total(*steady.get("", ()))
+
+
+#: Pods ask for the same again and again; equal totals are one object.
+_total = lru_cache(maxsize=16_384)(Total)
 
 
 def _phases(rows: list[tuple[ContainerKind, tuple[DeviceRow, ...]]]) -> list[list[tuple[str, int]]]:
@@ -146,15 +162,10 @@ def _plain(amounts: dict[str, Amounts]) -> tuple[DeviceUse, ...]:
     return tuple(DeviceUse(uuid, slots, memory, cores) for uuid, (slots, memory, cores) in sorted(amounts.items()))
 
 
-def _summed(uses: Uses) -> dict[str, Amounts]:
-    own: dict[str, Amounts] = {}
+def _add(sums: dict[str, Amounts], uses: Uses) -> None:
     for key, amounts in uses:
-        own[key] = _plus(amounts, own.get(key))
-    return own
-
-
-def _plus(amounts: Amounts, other: Amounts | None) -> Amounts:
-    return amounts if other is None else tuple(a + b for a, b in zip(amounts, other, strict=True))
+        known = sums.get(key)
+        sums[key] = amounts if known is None else tuple(map(add, amounts, known))
 
 
 def _raise_to(peak: dict[str, Amounts], key: str, amounts: Amounts) -> None:

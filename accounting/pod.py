@@ -88,6 +88,24 @@ class Pod:
     api_charge: tuple[tuple[str, int], ...] = ()
     """What the API server's ResourceQuota charges for the pod, per managed resource name."""
 
+    def with_allocation(self, allocation: Allocation | UnreadableAllocation | None) -> "Pod":
+        """Return the pod with other rows. What `dataclasses.replace` does, in a fraction of its time."""
+        return Pod(
+            self.uid,
+            self.namespace,
+            self.name,
+            self.containers,
+            self.node,
+            self.terminal,
+            self.deleting,
+            self.inits_over,
+            allocation,
+            self.invalid,
+            self.selection,
+            self.policies,
+            self.api_charge,
+        )
+
     @property
     def key(self) -> str:
         """namespace/name."""

@@ -7,7 +7,7 @@ must not know arrays or nodes' cards. Invariant: a record is a pure function of 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from accounting.holdings import DeviceUse, Total, device_uses, pod_total, requested_total
+from accounting.holdings import DeviceUse, Total, device_uses, one_card_total, pod_total, requested_total
 from accounting.pod import Pod, UnreadableAllocation
 from accounting.status import Problem, ProblemCode
 
@@ -52,12 +52,34 @@ class PodRecord:
     @property
     def held(self) -> tuple[DeviceUse, ...]:
         """What the pod holds now, per card."""
-        return {State.PEAK: self.peak, State.STEADY: self.steady, State.RELEASED: ()}[self.state]
+        if self.state is State.RELEASED:
+            return ()
+        return self.peak if self.state is State.PEAK else self.steady
 
     @property
     def held_total(self) -> Total:
         """What a namespace's quota is charged for the pod now."""
-        return {State.PEAK: self.total_peak, State.STEADY: self.total_steady, State.RELEASED: Total()}[self.state]
+        if self.state is State.RELEASED:
+            return Total()
+        return self.total_peak if self.state is State.PEAK else self.total_steady
+
+    def in_state(self, state: State) -> "PodRecord":
+        """Return the record of the same pod in another state. What `replace` does, in a fraction of its time."""
+        return PodRecord(
+            self.uid,
+            self.namespace,
+            self.name,
+            self.node,
+            state,
+            self.peak,
+            self.steady,
+            self.total_peak,
+            self.total_steady,
+            self.blocks,
+            self.problem,
+            self.readable,
+            self.edited,
+        )
 
     def with_allocation_of(self, earlier: "PodRecord") -> "PodRecord":
         """Return this record with the cards that an earlier reading of the same pod named; see `Cache.update_pod`."""
@@ -109,7 +131,10 @@ def record_pod(pod: Pod) -> PodRecord:
     readable = not isinstance(allocation, UnreadableAllocation)
     if allocation is not None and not isinstance(allocation, UnreadableAllocation):
         peak, steady = device_uses(pod.containers, allocation)
-        totals = pod_total(pod.containers, allocation)
+        if len(peak) == 1:
+            totals = one_card_total(peak), one_card_total(steady)
+        else:
+            totals = pod_total(pod.containers, allocation)
     else:
         peak, steady = (), ()
         totals = requested_total(pod.containers)

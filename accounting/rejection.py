@@ -76,21 +76,21 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
     return np.where(nodes.present, ranks, ABSENT)
 
 
-def node_codes(view: View, fit: Fit, pod: Pod, snapshot: Snapshot, columns: Rows) -> CodeArray:
-    """Return the number of one code for each of these infeasible columns of a fit."""
+def node_codes(part: View, fit: Fit, pod: Pod, snapshot: Snapshot, columns: Rows) -> CodeArray:
+    """Return the number of one code for each infeasible column of a fit.
+
+    `columns`: their numbers in the fit. `part`: the view of just these columns.
+    """
     codes = np.zeros(len(columns), np.uint8)
     failed_at = fit.failed_at[columns]
-    for position in np.unique(failed_at[failed_at >= 0]):
-        request = pod.containers[position].request
-        if request is None:
+    for position in sorted(set(failed_at.tolist()) - {-1}):
+        request, share = pod.containers[position].request, fit.shares.get(position)
+        if request is None or share is None:
             continue
-        here = np.flatnonzero(failed_at == position)
-        part = view if len(here) == view.columns else view.take(columns[here])
-        share = fit.shares[int(position)]
-        if part is not view:
-            share = share.take(columns[here])
-        ranks = card_ranks(part, share, request, pod, snapshot)
-        codes[here] = _codes(ranks, request.count)
+        # All columns are ranked, although other containers failed in some: arrays of few columns cost by the call.
+        share = share if len(columns) == share.shape[1] else share.take(columns)
+        here = failed_at == position
+        codes[here] = _codes(card_ranks(part, share, request, pod, snapshot), request.count)[here]
     return codes
 
 

@@ -66,7 +66,7 @@ def node_report(cache: Cache, node: str) -> list[DeviceReport]:
 def problems(cache: Cache) -> list[Problem]:
     """Return everything wrong with nodes, cards and pods, sorted."""
     found = {problem for node in cache.nodes.values() for problem in node.problems}
-    found |= {record.problem for record in cache.pods.values() if record.problem is not None}
+    found.update(cache.pod_problems)
     nodes_of: dict[str, list[str]] = defaultdict(list)
     for report in device_reports(cache):
         if report.device is not None:
@@ -93,7 +93,7 @@ def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
     for node in cache.nodes.values():
         for problem in node.problems:
             counts[problem.code] += 1
-    for found in {record.problem for record in cache.pods.values() if record.problem is not None}:
+    for found in set(cache.pod_problems):
         counts[found.code] += 1
     return counts
 

@@ -5,6 +5,7 @@ and gets 400 with the field, the value and why.
 """
 
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -18,14 +19,17 @@ from extender.loading import checked_pod
 from extender.manifests import InputError, parse_manifests
 
 Json = dict[str, Any]
+Compare = Callable[[], Awaitable[Json]]
+"""Says where a live cluster differs from the API server, in a bounded time."""
 
 
 class Api:
     """Handlers over one cluster."""
 
-    def __init__(self, cluster: Cluster, *, embedded: bool = True) -> None:
+    def __init__(self, cluster: Cluster, *, embedded: bool = True, compare: Compare | None = None) -> None:
         self._cluster = cluster
         self._embedded = embedded
+        self._compare = compare
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -52,8 +56,9 @@ class Api:
         return json_response([render.node_devices(name, node_report(cache, name)) for name in cache.node_names()])
 
     async def verify(self, _request: web.Request) -> web.Response:
-        """Every card and everything that is wrong."""
-        return json_response(verify_report(self._cluster))
+        """Every card and everything that is wrong; on a live cluster, also where it differs from the API server."""
+        more = {} if self._compare is None else await self._compare()
+        return json_response(verify_report(self._cluster) | more)
 
     async def quotas(self, _request: web.Request) -> web.Response:
         """Every limit on a managed resource, what is used, and what the API server itself charges."""

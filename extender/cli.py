@@ -77,7 +77,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _add_live(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("live cluster")
-    group.add_argument("--kubeconfig", metavar="FILE", help="follow the API server of this kubeconfig")
+    group.add_argument("--kubeconfig", type=_path, metavar="FILE", help="follow the API server of this kubeconfig")
     group.add_argument("--in-cluster", action="store_true", help="follow the API server by the pod's service account")
     group.add_argument("--lock-mode", choices=["hami", "none"], default="hami", help="node lock for HAMi's plugin")
     group.add_argument("--http-timeout", type=_seconds, default=10.0, metavar="SECONDS", help="as in the stanza")
@@ -104,7 +104,9 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
-    _add_cluster(parser)
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--cluster", action="append", metavar="FILE", help="cluster dump, repeatable")
+    group.add_argument("--kubeconfig", type=_path, metavar="FILE", help="list from the API server of this kubeconfig")
     _add_output(parser)
     parser.set_defaults(run=verify.run)
 
@@ -146,6 +148,13 @@ def _natural(text: str) -> int:
         message = f"{text}: must be a whole number"
         raise argparse.ArgumentTypeError(message)
     return int(text)
+
+
+def _path(text: str) -> str:
+    if not text:
+        message = "(empty): must be a file"
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -9,16 +9,20 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from accounting.allocate import Placement
 from accounting.cache import Cache
+from accounting.claims import Claims, place_beside
+from accounting.explain import explain_node
 from accounting.holdings import Total
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.pod_record import PodRecord, record_pod
+from accounting.pod_record import PodRecord, pod_state, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import Exceeded, Quota, QuotaTable
 from accounting.report import problem_counts, problems
-from accounting.status import Problem, ProblemCode
+from accounting.status import Problem, ProblemCode, Reason
 from extender.config import Settings
+from extender.podstore import PodStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Cluster:
         self.settings = settings
         self.cache = Cache()
         self.quotas = QuotaTable(settings.vendor)
-        self._pods: dict[str, Pod] = {}  # pod UID -> pod
+        self._pods = PodStore(settings.vendor.key)
         self._uids: dict[tuple[str, str], str] = {}  # namespace, name -> UID
         self._from_files: set[str] = set()  # UIDs of pods that only files told of
         self._seen: OrderedDict[str, None] = OrderedDict()  # UIDs of pods that only /filter told of, oldest first
@@ -47,8 +51,10 @@ class Cluster:
         self._changes = 0
         self.on_booking: Callable[[dict[str, object]], None] | None = None
         """Told of every booking of a bind, for the journal."""
-        self.on_forgotten: Callable[[str], None] | None = None
-        """Told of the node on which a booking was taken back."""
+        self.on_freed: Callable[[str], None] | None = None
+        """Told of a node on which something became free that no watch event will tell of."""
+        self.claims: Claims | None = None
+        """Where pods that passed filter will probably go, if that is kept."""
         self.deletions_are_told = False
         """On a live cluster every deletion is told by UID. Then what comes late of an earlier pod of the same name must
         not end this one. Otherwise a new UID under a known name is the only sign that the old pod is gone."""
@@ -59,6 +65,10 @@ class Cluster:
     def version(self) -> tuple[int, int]:
         """Changes whenever an answer may change."""
         return self.cache.generation, self._changes
+
+    def knows(self, uid: str) -> bool:
+        """Whether a pod is known."""
+        return uid in self._pods
 
     def pod(self, uid: str) -> Pod | None:
         """Return a pod by UID."""
@@ -71,8 +81,7 @@ class Cluster:
 
     def pods(self) -> list[Pod]:
         """Return every pod that asks for or holds cards, by namespace, name and UID."""
-        relevant = (pod for pod in self._pods.values() if pod.asks or pod.invalid or pod.allocation is not None)
-        return sorted(relevant, key=lambda pod: (pod.namespace, pod.name, pod.uid))
+        return sorted(self._pods.concerning_cards(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
 
     def record(self, pod: Pod) -> PodRecord:
         """Return what a pod holds: as the cache has it, else by itself; unbound, its annotation counts nothing."""
@@ -87,6 +96,15 @@ class Cluster:
             used = Total(*(a - b for a, b in zip(used, own.held_total, strict=True)))
         needed = record_pod(replace(pod, allocation=None)).total_peak
         return self.quotas.exceeded(pod.namespace, used, needed)
+
+    def placed(self, pod: Pod, node: str) -> Placement | tuple[Reason, ...]:
+        """Return the cards that a pod gets on a node, or why it gets none.
+
+        What others claim there keeps its room if that can be; else it is as if nobody claimed anything.
+        """
+        snapshot = self.cache.snapshot()
+        beside = None if self.claims is None else place_beside(self.cache, snapshot, pod, node, self.claims)
+        return beside or explain_node(snapshot, pod, node, self.cache.positions(node))
 
     def problems(self) -> list[Problem]:
         """Return everything that is wrong, objects that could not be read included."""
@@ -141,9 +159,10 @@ class Cluster:
 
     def delete_pod(self, uid: str) -> None:
         """Forget a pod and release what it holds."""
-        pod = self._pods.pop(uid, None)
+        pod = self._pods.bare(uid)
         if pod is None:
             return
+        del self._pods[uid]
         if self._uids.get((pod.namespace, pod.name)) == uid:
             del self._uids[pod.namespace, pod.name]
         self._seen.pop(uid, None)
@@ -157,7 +176,24 @@ class Cluster:
         self._from_files.discard(pod.uid)
         self._put(pod)
 
-    def observe(self, pod: Pod) -> None:
+    def observe_again(self, pod: Pod, allocation_text: str) -> bool:
+        """Record a bound pod, given without its rows, if it and the text of these were observed before.
+
+        At most its inits have ended or run again since. Most events are like that, and cost little here. Returns
+        whether that is so.
+        """
+        uid = pod.uid
+        if pod.node is None or self.cache.state(uid) is not PodState.ADDED:
+            return False
+        if self._uids.get((pod.namespace, pod.name)) != uid or not self._pods.has(pod, allocation_text):
+            return False
+        state = pod_state(pod)
+        if self.cache.pods[uid].state is not state:
+            self.cache.update_pod(self.cache.pods[uid].in_state(state))
+            self._pods.put_text(pod, allocation_text)
+        return True
+
+    def observe(self, pod: Pod, allocation_text: str = "") -> None:
         """Record a pod as an API server has it, or had it a moment ago: what is told may come late.
 
         A pod never leaves its node, so one that was seen there and is told of without a node is told of too late. Of a
@@ -165,12 +201,13 @@ class Cluster:
         """
         if pod.node is None and not pod.terminal and self.cache.state(pod.uid) is PodState.ADDED:
             return
-        self._put(pod)
+        self._put(pod, allocation_text)
 
     def assume(self, pod: Pod) -> None:
         """Book a pod, with its node and its cards, whose bind is being decided."""
         # From now on it is more than a pod that was asked about, which may be forgotten for lack of room.
-        self._pods.setdefault(pod.uid, replace(pod, node=None, allocation=None))
+        if pod.uid not in self._pods:
+            self._pods.put(replace(pod, node=None, allocation=None))
         self._uids.setdefault((pod.namespace, pod.name), pod.uid)
         self._seen.pop(pod.uid, None)
         self.cache.assume_pod(record_pod(pod))
@@ -186,8 +223,8 @@ class Cluster:
         booked = self.cache.pods.get(uid)
         self.cache.forget_pod(uid)
         self._told({"op": "forget", "uid": uid})
-        if booked is not None and self.on_forgotten is not None and uid not in self.cache.pods:
-            self.on_forgotten(str(booked.node))
+        if booked is not None and self.on_freed is not None and uid not in self.cache.pods:
+            self.on_freed(str(booked.node))
 
     def _told(self, entry: dict[str, object]) -> None:
         if self.on_booking is not None:
@@ -203,12 +240,12 @@ class Cluster:
         self.quotas.remove(namespace, name)
         self._changes += 1
 
-    def _put(self, pod: Pod) -> Pod:
-        """Record a pod; returns what is kept."""
+    def _put(self, pod: Pod, text: str = "") -> Pod:
+        """Record a pod; returns what is kept. `text`: what its rows were read from, if they were."""
         earlier = self._uids.get((pod.namespace, pod.name))
         if earlier is not None and earlier != pod.uid and not self.deletions_are_told:
             self.delete_pod(earlier)
-        known = self._pods.get(pod.uid)
+        known = self._pods.bare(pod.uid)
         if known is not None and known.key != pod.key:
             self._uids.pop((known.namespace, known.name), None)
         record = record_pod(pod)
@@ -218,8 +255,8 @@ class Cluster:
         kept = self.cache.pods.get(pod.uid, record)
         if known is not None and kept.readable and not record.readable:
             # The cache keeps the cards of the last allocation that could be read; show the same rows.
-            pod = replace(pod, containers=known.containers, allocation=known.allocation)
-        self._pods[pod.uid] = pod
+            pod, text = replace(pod, containers=known.containers, allocation=self._pods[pod.uid].allocation), ""
+        self._pods.put(pod, text)
         self._uids[pod.namespace, pod.name] = pod.uid
         self._seen.pop(pod.uid, None)
         return pod

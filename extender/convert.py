@@ -5,19 +5,27 @@ Invalid, an UnreadableAllocation or a Problem in the value.
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
 from accounting.codec import decode_allocation
-from accounting.demand import ContainerResources, api_charge, container_request
+from accounting.demand import (
+    ContainerResources,
+    charged_amount,
+    container_charge,
+    container_request,
+    pod_charge,
+)
 from accounting.errors import QuantityError
 from accounting.lifecycle import InitStatus, inits_over
 from accounting.node import Node
-from accounting.pod import Allocation, Container, ContainerKind, Pod, UnreadableAllocation
+from accounting.pod import Container, ContainerKind, Pod
 from accounting.policy import Policies, parse_card_policy, parse_node_policy, parse_weights
 from accounting.quantity import parse_quantity
 from accounting.quota import Quota, read_quota
@@ -41,9 +49,29 @@ _BELOW_MICROSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
 
 def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
     """Return a pod as accounting sees it. A manifest without metadata.uid is known by namespace/name."""
+    return with_rows(convert_without_rows(wire, settings), rows_text(wire, settings), settings)
+
+
+def rows_text(wire: core_v1.Pod, settings: Settings) -> str:
+    """Return the text of the allocation annotation."""
+    annotations = wire.metadata.annotations if wire.metadata is not None else None
+    return (annotations or {}).get(settings.vendor.devices_allocated_annotation, "")
+
+
+def with_rows(pod: Pod, text: str, settings: Settings) -> Pod:
+    """Return a pod with the allocation that its annotation says."""
+    if not text:
+        return pod
+    field = _ANNOTATIONS.format(settings.vendor.devices_allocated_annotation)
+    return pod.with_allocation(decode_allocation(text, len(pod.containers), field, sys.intern))
+
+
+def convert_without_rows(wire: core_v1.Pod, settings: Settings) -> Pod:
+    """Return all of a pod but its allocation."""
     meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
     status = wire.status or core_v1.PodStatus()
-    namespace, name = meta.namespace or "default", meta.name or ""
+    # Names of nodes and namespaces, and UUIDs of cards, stand in many pods: interned, each is in memory once.
+    namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
     annotations = meta.annotations or {}
     containers, charge, invalid = _containers(spec, settings)
     selection, policies, misread = _choices(annotations, settings)
@@ -52,11 +80,10 @@ def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
         namespace=namespace,
         name=name,
         containers=containers,
-        node=spec.nodeName or None,
+        node=sys.intern(spec.nodeName) if spec.nodeName else None,
         terminal=status.phase in _TERMINAL,
         deleting=meta.deletionTimestamp is not None,
         inits_over=_inits_over(spec, status),
-        allocation=_allocation(annotations, len(containers), settings),
         invalid=(*invalid, *misread) if any(container.request for container in containers) or invalid else (),
         selection=selection,
         policies=policies,
@@ -73,76 +100,98 @@ def _containers(
     spec: core_v1.PodSpec, settings: Settings
 ) -> tuple[tuple[Container, ...], tuple[tuple[str, int], ...], list[Invalid]]:
     """Return a pod's containers, what the API server charges for them, and what is invalid in them."""
-    listed = [("initContainers", container_kind(each), each) for each in spec.initContainers or ()]
-    listed += [("containers", ContainerKind.APP, each) for each in spec.containers or ()]
-    vendor = settings.vendor
+    tools = _tools(settings.vendor)
     containers: list[Container] = []
-    charged: list[tuple[ContainerKind, _Written]] = []
+    charged: list[tuple[int, _Charge]] = []
     invalid: list[Invalid] = []
-    for list_name, kind, each in listed:
-        name, written = each.name or "", _managed(each.resources, vendor)
-        if written is None:
-            containers.append(Container(name, kind))
-            continue
-        read = _container if _is_text(written) else _container.__wrapped__
-        container, refused = read(list_name, name, kind, written, vendor)
-        containers.append(container)
-        invalid.extend(refused)
-        charged.append((kind, written))
-    overhead = tuple((spec.overhead or {}).get(name) for name in vendor.resources)
-    cacheable = all(_is_text(written) for _, written in charged) and _is_text((overhead, ()))
-    charge = (_charge if cacheable else _charge.__wrapped__)(tuple(charged), overhead, vendor)
-    return tuple(containers), charge, invalid
+    for list_name, entries in (("initContainers", spec.initContainers), ("containers", spec.containers)):
+        for each in entries or ():
+            kind = _APP if list_name == "containers" else _KINDS.index(container_kind(each))
+            written = _managed(each.resources, tools.resources)
+            if written is None:
+                containers.append(_idle_container(each.name or "", kind))
+                continue
+            read = tools.container if _is_text(written) else tools.container.__wrapped__
+            container, refused, charge = read(list_name, each.name or "", kind, written)
+            containers.append(container)
+            invalid.extend(refused)
+            charged.append((kind, charge))
+    overhead = spec.overhead or {}
+    extra = tuple((name, charged_amount(overhead[name])) for name in tools.resources if name in overhead)
+    return tuple(containers), _charge(tuple(charged), extra), invalid
 
 
-#: Quantities of the vendor's resources as written, in the order of `Vendor.resources`: limits, requests; None: absent.
-_Quantities = tuple[object, ...]
-_Written = tuple[_Quantities, _Quantities]
+#: Quantities of the vendor's resources as written, in the order of `Vendor.resources`: the limits, then the requests;
+#: None: absent.
+_Written = tuple[object, ...]
+#: What the API server charges for one container, per resource name.
+_Charge = tuple[tuple[str, int], ...]
+#: Numbers stand for kinds where results are remembered: hashing a member of an Enum is slow.
+_KINDS = (ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP)
+_APP = _KINDS.index(ContainerKind.APP)
+_TEXT = frozenset({str, type(None)})
 
 
-def _managed(resources: core_v1.Resources | None, vendor: Vendor) -> _Written | None:
+class _Tools(NamedTuple):
+    """What is worked out once per vendor."""
+
+    resources: tuple[str, str, str, str]
+    choice_keys: frozenset[str]
+    container: Any
+    """(list name, container name, kind, quantities) -> container, what is invalid in it, its charge. Remembered:
+
+    replicas are written alike, so most containers of a cluster are read once.
+    """
+
+
+@lru_cache(maxsize=16)
+def _tools(vendor: Vendor) -> _Tools:
+    @lru_cache(maxsize=16_384)
+    def container(
+        list_name: str, name: str, kind: int, written: _Written
+    ) -> tuple[Container, tuple[Invalid, ...], _Charge]:
+        resources = _resources(written, vendor)
+        request, invalid = container_request(resources, vendor, f"spec.{list_name}[{name}].resources")
+        return Container(name, _KINDS[kind], request), invalid, container_charge(resources, vendor)
+
+    return _Tools(vendor.resources, _choice_keys(vendor), container)
+
+
+def _managed(resources: core_v1.Resources | None, names: tuple[str, ...]) -> _Written | None:
     if resources is None:
         return None
     limits, requests = resources.limits or {}, resources.requests or {}
-    names = vendor.resources
-    if not any(name in limits or name in requests for name in names):
-        return None
-    return tuple(limits.get(name) for name in names), tuple(requests.get(name) for name in names)
+    written = (*map(limits.get, names), *map(requests.get, names))
+    return None if written.count(None) == len(written) else written
 
 
 def _is_text(written: _Written) -> bool:
     """Whether all quantities are text, as an API server gives them; only then equal keys mean equal values."""
-    return all(each is None or isinstance(each, str) for part in written for each in part)
+    return _TEXT.issuperset(map(type, written))
+
+
+@lru_cache(maxsize=4_096)
+def _idle_container(name: str, kind: int) -> Container:
+    return Container(name, _KINDS[kind])
 
 
 @lru_cache(maxsize=16_384)
-def _container(
-    list_name: str, name: str, kind: ContainerKind, written: _Written, vendor: Vendor
-) -> tuple[Container, tuple[Invalid, ...]]:
-    """Read one container. Replicas are written alike, so most containers of a cluster are found in the cache."""
-    path = f"spec.{list_name}[{name}].resources"
-    request, invalid = container_request(_resources(written, vendor), vendor, path)
-    return Container(name, kind, request), invalid
-
-
-@lru_cache(maxsize=16_384)
-def _charge(
-    charged: tuple[tuple[ContainerKind, _Written], ...], overhead: _Quantities, vendor: Vendor
-) -> tuple[tuple[str, int], ...]:
-    extra = {name: raw for name, raw in zip(vendor.resources, overhead, strict=True) if raw is not None}
-    return api_charge([(kind, _resources(written, vendor)) for kind, written in charged], extra, vendor)
+def _charge(charged: tuple[tuple[int, _Charge], ...], overhead: _Charge) -> _Charge:
+    return pod_charge([(_KINDS[kind], charge) for kind, charge in charged], overhead)
 
 
 def _resources(written: _Written, vendor: Vendor) -> ContainerResources:
+    half = len(written) // 2
     limits, requests = (
-        {name: raw for name, raw in zip(vendor.resources, part, strict=True) if raw is not None} for part in written
+        {name: raw for name, raw in zip(vendor.resources, part, strict=True) if raw is not None}
+        for part in (written[:half], written[half:])
     )
     return ContainerResources(limits, requests)
 
 
 def _choices(annotations: Mapping[str, str], settings: Settings) -> tuple[Selection, Policies, list[Invalid]]:
     """Read the annotations that select cards and policies."""
-    if annotations.keys().isdisjoint(_choice_keys(settings.vendor)):
+    if annotations.keys().isdisjoint(_tools(settings.vendor).choice_keys):
         return _EVERY_CARD, settings.policies, []
     vendor, policies = settings.vendor, settings.policies
     invalid: list[Invalid] = []
@@ -171,7 +220,6 @@ def _choices(annotations: Mapping[str, str], settings: Settings) -> tuple[Select
     return selection, policies, invalid
 
 
-@lru_cache(maxsize=16)
 def _choice_keys(vendor: Vendor) -> frozenset[str]:
     selecting = (
         vendor.use_uuid_annotation,
@@ -184,19 +232,13 @@ def _choice_keys(vendor: Vendor) -> frozenset[str]:
     return frozenset((NODE_POLICY, CARD_POLICY, WEIGHTS, *selecting))
 
 
-def _allocation(
-    annotations: Mapping[str, str], containers: int, settings: Settings
-) -> Allocation | UnreadableAllocation | None:
-    key = settings.vendor.devices_allocated_annotation
-    text = annotations.get(key)
-    return decode_allocation(text, containers, _ANNOTATIONS.format(key)) if text else None
-
-
 def _inits_over(spec: core_v1.PodSpec, status: core_v1.PodStatus) -> bool:
     inits = [each for each in spec.initContainers or () if container_kind(each) is ContainerKind.INIT]
     if not inits:
         return True
     states = {each.name: each.state for each in status.initContainerStatuses or ()}
+    if len(inits) == 1 and not _succeeded(states.get(inits[0].name)):
+        return False
     everyone = [*(spec.initContainers or ()), *(spec.containers or ())]
     return inits_over(
         [_init_status(states.get(each.name)) for each in inits],
@@ -210,9 +252,14 @@ def _inits_over(spec: core_v1.PodSpec, status: core_v1.PodStatus) -> bool:
     )
 
 
+def _succeeded(state: core_v1.ContainerState | None) -> bool:
+    terminated = None if state is None else state.terminated
+    return terminated is not None and not terminated.exitCode
+
+
 def _init_status(state: core_v1.ContainerState | None) -> InitStatus:
-    terminated = state.terminated if state is not None else None
-    if terminated is None or (terminated.exitCode or 0) != 0:
+    terminated = None if state is None else state.terminated
+    if terminated is None or not _succeeded(state):
         return InitStatus(succeeded=False)
     return InitStatus(
         succeeded=True,

@@ -1,42 +1,142 @@
 """The journal: everything that changed the state or asked about it, in order, one JSON line each.
 
-Why it exists: a wrong answer in production becomes a test by replaying its journal. It must not change what it records.
-Invariant: replaying a journal on a fresh cluster gives the same answers and the same bookings, byte for byte.
+Why it exists: a wrong answer in production becomes a test by replaying its journal. It must not change what it records,
+nor keep it from happening: a journal that cannot be written ends, the extender goes on. Invariants: replaying a journal
+gives the same answers and the same bookings, byte for byte; every process begins with a start entry, so that one file
+takes the journals of many; what a killed process left of a line is not read.
 """
 
-import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from accounting.holdings import DeviceUse
+from extender.config import Settings
 from extender.kube.reflector import Change, Sink
+from extender.logs import logger
 
-Entry = dict[str, Any]
+Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota"]
 
 
 class Journal(Protocol):
     """Where entries go."""
 
-    def write(self, entry: Entry) -> None:
-        """Append one entry."""
+    def write(self, entry: dict[str, Any]) -> None:
+        """Append one entry; it is one of those below."""
+
+
+class _Entry(msgspec.Struct, frozen=True, tag_field="op", tag=str.lower):
+    """One line."""
+
+
+class Start(_Entry, frozen=True):
+    """A process began, with these settings and an empty cluster."""
+
+    settings: Settings
+    version: str = ""
+
+
+class Verb(_Entry, frozen=True):
+    """A call and its answer. A body that is no text is in base64."""
+
+    verb: Literal["filter", "prioritize", "preempt", "bind"]
+    answer: str
+    body: str | None = None
+    base64: bytes = b""
+
+
+class Changed(_Entry, frozen=True, tag="change"):
+    """An object was told of, by a list, a watch or a read."""
+
+    kind: Kind
+    change: Change
+    object: str
+
+
+class Replaced(_Entry, frozen=True):
+    """A list was taken; what it did not name is gone."""
+
+    kind: Kind
+    identities: list[str]
+
+
+class Assume(_Entry, frozen=True):
+    """A bind booked a pod on a node."""
+
+    uid: str
+    node: str
+    allocation: str
+
+
+class Finish(_Entry, frozen=True):
+    """The Binding was accepted."""
+
+    uid: str
+
+
+class Forget(_Entry, frozen=True):
+    """The booking was taken back."""
+
+    uid: str
+
+
+class Claimed(_Entry, frozen=True, tag="claim"):
+    """A pod will probably go there."""
+
+    uid: str
+    node: str
+    uses: tuple[DeviceUse, ...]
+    count: int
+
+
+class Unclaim(_Entry, frozen=True):
+    """A claim ended."""
+
+    uid: str
+
+
+Entry: TypeAlias = Start | Verb | Changed | Replaced | Assume | Finish | Forget | Claimed | Unclaim
 
 
 class FileJournal:
-    """A file, appended line by line and flushed, so that a killed process leaves whole lines."""
+    """A file, appended line by line, so that a killed process leaves whole lines and at most one that is cut."""
 
     def __init__(self, path: str) -> None:
-        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 - open for the life of the process
+        """Raises OSError."""
+        self._encoder = msgspec.json.Encoder()
+        self._between = b"\n" if _ends_in_a_line(path) else b""
+        self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def write(self, entry: Entry) -> None:
-        """Append one entry and flush it."""
-        self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
-        self._file.flush()
+    def write(self, entry: dict[str, Any]) -> None:
+        """Append one entry. When that fails the journal ends, since what follows a gap cannot be replayed."""
+        if self._file is None:
+            return
+        left = memoryview(self._between + self._encoder.encode(entry) + b"\n")
+        self._between = b""
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            logger().error("journal ends: it cannot be written", why=str(error))
+            self.close()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _ends_in_a_line(path: str) -> bool:
+    """Whether the last line of a file was cut. Raises OSError."""
+    if not (Path(path).is_file() and Path(path).stat().st_size):
+        return False
+    with Path(path).open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 class JournaledSink:
@@ -63,16 +163,25 @@ class JournaledSink:
 def read_journal(path: str) -> Iterator[tuple[int, Entry]]:
     """Yield (line number, entry).
 
-    Raises OSError, and ValueError naming a line that is no entry; a cut last line ends it.
+    Raises OSError, and ValueError naming a line that is no entry; a cut line at the end of the file, or before the next
+    process began, is passed over.
     """
-    with Path(path).open(encoding="utf-8") as file:
+    decoder = msgspec.json.Decoder(Entry)
+    bad: ValueError | None = None
+    with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
-                return
+            if not line.endswith(b"\n"):
+                break
             try:
-                entry = json.loads(line)
-            except ValueError:
-                entry = None
-            if not isinstance(entry, dict) or "op" not in entry:
-                raise ValueError(f"line {number} is no journal entry")
+                entry: Entry = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                if bad is not None:
+                    break
+                bad = ValueError(f"line {number} is no journal entry: {error}")
+                continue
+            if bad is not None and not isinstance(entry, Start):
+                break
+            bad = None
             yield number, entry
+    if bad is not None:
+        raise bad

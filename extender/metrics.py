@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from extender import __version__
 from extender.verbs import Verbs
+from extender.wire.extender_v1 import WireError
 
 _DIMENSIONS = ("slots", "memory_mib", "cores_percent")
 _BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.5)
@@ -43,6 +44,11 @@ class _StateCollector(Collector):
         info.add_metric([__version__], 1)
         yield info
         yield from self._counters()
+        try:
+            self._verbs.check_ready()
+        except WireError:
+            # Of several replicas the leader alone exports usage, or a sum over them would count it twice.
+            return
         yield from self._cluster()
         yield from _devices(self._verbs)
 

@@ -5,14 +5,14 @@ feed them one after another.
 """
 
 import base64
-from collections.abc import Callable
+
+import msgspec
 
 from accounting.claims import Claim, Claims
 from accounting.codec import encode_allocation
+from extender import __version__
 from extender.cluster import Cluster
 from extender.journal import Journal
-
-Clock = Callable[[], float]
 
 
 class Recorder:
@@ -21,23 +21,22 @@ class Recorder:
     def __init__(self, journal: Journal, cluster: Cluster, claims: Claims | None) -> None:
         self._journal = journal
         self._vendor_key = cluster.settings.vendor.key
+        settings = msgspec.to_builtins(cluster.settings)
+        journal.write({"op": "start", "version": __version__, "settings": settings})
         cluster.on_booking = self.on_booking
         if claims is not None:
             claims.on_change = self.on_claim
 
     def on_answer(self, verb: str, body: bytes, answer: bytes) -> None:
         """Record a verb's question and answer. Bodies are what kube-scheduler sent, so not always text."""
-        self._journal.write(
-            {
-                "op": "verb",
-                "verb": verb,
-                "body": base64.b64encode(body).decode(),
-                "answer": base64.b64encode(answer).decode(),
-            }
-        )
+        try:
+            question = {"body": body.decode()}
+        except UnicodeDecodeError:
+            question = {"base64": base64.b64encode(body).decode()}
+        self._journal.write({"op": "verb", "verb": verb, **question, "answer": answer.decode(errors="replace")})
 
     def on_booking(self, entry: dict[str, object]) -> None:
-        """Record an assumption, or how it ended."""
+        """Record an assumption, how it ended, or what a read told."""
         allocation = entry.get("allocation")
         if isinstance(allocation, tuple):
             entry = entry | {"allocation": encode_allocation(allocation, self._vendor_key)}
@@ -48,5 +47,4 @@ class Recorder:
         if claim is None:
             self._journal.write({"op": "unclaim", "uid": uid})
             return
-        uses = [list(use) for use in claim.uses]
-        self._journal.write({"op": "claim", "uid": uid, "node": claim.node, "uses": uses, "count": claim.count})
+        self._journal.write({"op": "claim", "uid": uid, "node": claim.node, "uses": claim.uses, "count": claim.count})

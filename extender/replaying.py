@@ -1,12 +1,11 @@
 """Feeding a journal to a fresh cluster and reporting the first difference.
 
-Why it exists: a journal of a production fault is a test. It must not talk to an API server. Invariant: the same code
+Why it exists: a journal of a production fault is a test. It must not talk to an API server. Invariants: the same code
 that answered then answers now, on the same state, so every difference is a change of behaviour or a hole in the
-journal.
+journal; each process that wrote to the journal is replayed from nothing, with its own settings.
 """
 
-import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,18 +13,18 @@ import msgspec
 from accounting.claims import Claim, Claims, crowded_rows
 from accounting.codec import decode_allocation, encode_allocation
 from accounting.device_table import BoolArray
-from accounting.explain import explain_node
-from accounting.holdings import DeviceUse
 from accounting.pod import Pod
 from accounting.snapshot import Snapshot
+from extender import journal
 from extender.cluster import Cluster
 from extender.config import Settings
 from extender.hooks import Hooks
-from extender.journal import Entry
-from extender.kube.reflector import Change, Sink
+from extender.kube.reflector import Sink
 from extender.live.facts import Facts
+from extender.live.podtable import PodTable
 from extender.live.sinks import NodeSink, PodSink, QuotaSink
 from extender.verbs import Verbs
+from extender.wire.core_v1 import Pod as WirePod
 from extender.wire.extender_v1 import WireError
 
 
@@ -44,42 +43,99 @@ class Summary:
     """What was replayed."""
 
     entries: int = 0
+    processes: int = 0
     answers: int = 0
     bookings: int = 0
     difference: Difference | None = None
 
 
-class _ClaimHooks(Hooks):
-    """Claims come from the journal; everything else reads."""
+class _RecordedHooks(Hooks):
+    """Claims come from the journal; a question tells of its pod as it does on a live cluster."""
 
-    def __init__(self, cluster: Cluster, claims: Claims) -> None:
+    def __init__(self, cluster: Cluster, facts: Facts, claims: Claims) -> None:
         self._cluster = cluster
+        self._table = PodTable(cluster, facts)
         self._claims = claims
 
     @property
     def version(self) -> int:
         return self._claims.version
 
+    def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:  # noqa: ARG002 - hook
+        self._table.asked_about(wire)
+
     def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
         return crowded_rows(self._cluster.cache, snapshot, pod, self._claims)
 
 
+class _Process:
+    """One process: what it knew, from its start on."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.cluster = Cluster(settings)
+        self.claims = self.cluster.claims = Claims()
+        facts = Facts()
+        verbs = Verbs(self.cluster, _RecordedHooks(self.cluster, facts, self.claims))
+        self.verbs: dict[str, Callable[[bytes], bytes]] = {
+            "filter": verbs.filter,
+            "prioritize": verbs.prioritize,
+            "preempt": verbs.preempt,
+        }
+        self.sinks: dict[str, Sink] = {
+            "Node": NodeSink(self.cluster, facts, _ignore, _ignore),
+            "Pod": PodSink(self.cluster, facts, _ignore, _ignore),
+            "ResourceQuota": QuotaSink(self.cluster, lambda: None),
+        }
+
+    def apply(self, entry: journal.Entry) -> None:
+        """Do what an entry says that leaves nothing to compare."""
+        if isinstance(entry, journal.Changed):
+            self.sinks[entry.kind].change(entry.change, msgspec.Raw(entry.object.encode()))
+        elif isinstance(entry, journal.Replaced):
+            self.sinks[entry.kind].replaced(set(entry.identities))
+        elif isinstance(entry, journal.Finish):
+            self.cluster.finish(entry.uid)
+        elif isinstance(entry, journal.Forget):
+            self.cluster.forget(entry.uid)
+        elif isinstance(entry, journal.Claimed):
+            self.claims.put(entry.uid, Claim(entry.node, entry.uses, entry.count), 0.0)
+        elif isinstance(entry, journal.Unclaim):
+            self.claims.drop(entry.uid)
+
+    def answer(self, entry: journal.Verb) -> str | None:
+        """Answer again. None for a bind, whose outcome is the API server's; its bookings are compared."""
+        verb = self.verbs.get(entry.verb)
+        if verb is None:
+            return None
+        try:
+            return verb(entry.base64 if entry.body is None else entry.body.encode()).decode(errors="replace")
+        except WireError as error:
+            return f"Error: {error}"
+
+    def book(self, entry: journal.Assume) -> str:
+        """Choose a pod's cards again and book them if they are the same; returns them, or why there are none."""
+        pod = self.cluster.pod(entry.uid)
+        if pod is None:
+            return "the pod is not known"
+        unbound = replace(pod, node=None, allocation=None)
+        outcome = self.cluster.placed(unbound, entry.node)
+        if isinstance(outcome, tuple):
+            return f"{outcome[0].code}: {outcome[0].message}"
+        chosen = encode_allocation(outcome.allocation, self.cluster.settings.vendor.key)
+        if chosen == entry.allocation:
+            allocation = decode_allocation(chosen, len(pod.containers), "allocation")
+            self.cluster.assume(replace(unbound, node=entry.node, allocation=allocation))
+        return chosen
+
+
 class Replay:
-    """One replay."""
+    """One replay. `settings` are for a journal whose first process did not write its own."""
 
     def __init__(self, settings: Settings) -> None:
         self.summary = Summary()
-        self._cluster = Cluster(settings)
-        self._claims = Claims()
-        self._verbs = Verbs(self._cluster, _ClaimHooks(self._cluster, self._claims))
-        facts = Facts()
-        self._sinks: dict[str, Sink] = {
-            "Node": NodeSink(self._cluster, facts, _ignore, _ignore),
-            "Pod": PodSink(self._cluster, facts, _ignore, _ignore),
-            "ResourceQuota": QuotaSink(self._cluster, lambda: None),
-        }
+        self._process = _Process(settings)
 
-    def run(self, entries: Iterable[tuple[int, Entry]]) -> Summary:
+    def run(self, entries: Iterable[tuple[int, journal.Entry]]) -> Summary:
         """Feed entries until they end or the first difference."""
         for line, entry in entries:
             self.summary.entries += 1
@@ -88,56 +144,22 @@ class Replay:
                 break
         return self.summary
 
-    def _feed(self, line: int, entry: Entry) -> Difference | None:
-        op, uid = entry["op"], str(entry.get("uid", ""))
-        if op == "verb":
-            return self._verb(line, entry)
-        if op == "assume":
-            return self._assume(line, entry)
-        if op == "change":
-            self._sinks[entry["kind"]].change(Change(entry["change"]), msgspec.Raw(entry["object"].encode()))
-        elif op == "replaced":
-            self._sinks[entry["kind"]].replaced(set(entry["identities"]))
-        elif op == "finish":
-            self._cluster.finish(uid)
-        elif op == "forget":
-            self._cluster.forget(uid)
-        elif op == "claim":
-            uses = tuple(DeviceUse(*use) for use in entry["uses"])
-            self._claims.put(uid, Claim(entry["node"], uses, entry["count"]), 0.0)
-        elif op == "unclaim":
-            self._claims.drop(uid)
+    def _feed(self, line: int, entry: journal.Entry) -> Difference | None:
+        if isinstance(entry, journal.Start):
+            self.summary.processes += 1
+            self._process = _Process(entry.settings)
+        elif isinstance(entry, journal.Verb):
+            answer = self._process.answer(entry)
+            self.summary.answers += answer is not None
+            if answer not in (None, entry.answer):
+                return Difference(line, f"answer of {entry.verb}", entry.answer, str(answer))
+        elif isinstance(entry, journal.Assume):
+            self.summary.bookings += 1
+            cards = self._process.book(entry)
+            if cards != entry.allocation:
+                return Difference(line, f"booking of pod {entry.uid} on {entry.node}", entry.allocation, cards)
         else:
-            return Difference(line, "an entry", str(op), "no such operation is known")
-        return None
-
-    def _verb(self, line: int, entry: Entry) -> Difference | None:
-        self.summary.answers += 1
-        verb, body, recorded = entry["verb"], base64.b64decode(entry["body"]), base64.b64decode(entry["answer"])
-        try:
-            answer = {"filter": self._verbs.filter, "prioritize": self._verbs.prioritize}[verb](body)
-        except WireError as error:
-            answer = str(error).encode()
-        if answer == recorded:
-            return None
-        return Difference(line, f"answer of {verb}", recorded.decode(), answer.decode())
-
-    def _assume(self, line: int, entry: Entry) -> Difference | None:
-        """Choose the pod's cards again, compare, and book what was booked."""
-        self.summary.bookings += 1
-        uid, node, text = str(entry["uid"]), str(entry["node"]), str(entry["allocation"])
-        pod = self._cluster.pod(uid)
-        if pod is None:
-            return Difference(line, f"booking of pod {uid}", text, "the pod is not known")
-        unbound, cache = replace(pod, node=None, allocation=None), self._cluster.cache
-        outcome = explain_node(cache.snapshot(), unbound, node, cache.positions(node))
-        if isinstance(outcome, tuple):
-            return Difference(line, f"booking of pod {pod.key} on {node}", text, f"{outcome[0].code}")
-        chosen = encode_allocation(outcome.allocation, self._cluster.settings.vendor.key)
-        if chosen != text:
-            return Difference(line, f"booking of pod {pod.key} on {node}", text, chosen)
-        allocation = decode_allocation(text, len(pod.containers), "allocation")
-        self._cluster.assume(replace(unbound, node=node, allocation=allocation))
+            self._process.apply(entry)
         return None
 
 

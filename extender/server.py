@@ -14,7 +14,7 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.registry import Collector
 
 from extender import __version__
-from extender.api import Api, json_response
+from extender.api import Api, Compare, json_response
 from extender.cluster import Cluster
 from extender.config import ServerSettings
 from extender.hooks import Hooks
@@ -51,8 +51,10 @@ class Live(Protocol):
         """Bind a pod; returns "" or why not."""
 
 
-def make_app(cluster: Cluster, settings: ServerSettings, live: Live | None = None) -> web.Application:
-    """Return the application over a cluster."""
+def make_app(
+    cluster: Cluster, settings: ServerSettings, live: Live | None = None, compare: Compare | None = None
+) -> web.Application:
+    """Return the application over a cluster. `compare`: says where it differs from the API server."""
     app = web.Application(client_max_size=settings.max_body_bytes)
     verbs = Verbs(cluster) if live is None else Verbs(cluster, live.hooks, live.on_answer)
     metrics = Metrics(verbs, None if live is None else live.collector)
@@ -66,7 +68,7 @@ def make_app(cluster: Cluster, settings: ServerSettings, live: Live | None = Non
     app.router.add_get("/readyz", _readiness(live))
     app.router.add_get("/metrics", make_aiohttp_handler(metrics.registry))
     app.router.add_get("/", _index)
-    app.add_routes(Api(cluster, embedded=live is None).routes())
+    app.add_routes(Api(cluster, embedded=live is None, compare=compare).routes())
     return app
 
 
@@ -97,7 +99,10 @@ def _verbs(verbs: Verbs, live: Live | None) -> list[tuple[str, Verb, Callable[[s
             return verbs.bind(body)
         args = wire.decode_binding(body)
         verbs.check_ready()
-        return wire.encode_binding(await live.bind(args))
+        answer = wire.encode_binding(await live.bind(args))
+        if live.on_answer is not None:
+            live.on_answer("bind", body, answer)
+        return answer
 
     return [
         ("filter", verbs.filter, wire.encode_filter_error),

@@ -99,7 +99,7 @@ def containers(draw: st.DrawFn, *, least: int = 1, most: int = _MOST_CONTAINERS)
     """Init containers and sidecars in any order, then apps."""
     kinds = draw(st.lists(st.sampled_from(ContainerKind), min_size=least, max_size=most))
     kinds.sort(key=lambda kind: kind is ContainerKind.APP)
-    # A pod in which most containers want a card for themselves needs several, so its luck must not be left to chance.
+    # Several containers of one pod that each want a card for themselves would hardly ever be drawn one by one.
     shares = draw(st.sampled_from(((0, 0, 10, 25, 40), (0, 0, 10, 25, 40), (0, 100))))
     return tuple(Container("", kind, None if draw(rarely) else draw(requests(shares))) for kind in kinds)
 

@@ -21,7 +21,7 @@ from accounting.pod import Pod
 from accounting.pod_record import record_pod
 from accounting.snapshot import Snapshot
 from benchmarks.random_events import NodeNumbers, World, numbers
-from tests.builders import snapshot_bytes, uuids_on
+from tests.builders import app, make_allocation, make_node, make_pod, snapshot_bytes, uuids_on
 from tests.strategies import NODES, allocations, bound_pods, devices, nodes, pending_pods, unreadable_allocations
 
 #: A pod's name and its life; the next pod of that name has the next number.
@@ -194,3 +194,26 @@ def all_numbers(cache: Cache) -> dict[str, NodeNumbers | None]:
 
 TestCache = CacheMachine.TestCase
 TestCache.settings = settings(stateful_step_count=30)
+
+
+def test_forged_numbers_do_not_wrap() -> None:
+    """Anybody may write an annotation; two rows near 2^31 once made a full card look free."""
+    world, limit = World(), 2**31 - 1
+    world.put_node(make_node(count_allocatable=2**40))
+    for name in ("a", "b"):
+        rows = make_allocation([("GPU-0", limit, limit)] * 20_000, [])
+        world.see_pod(make_pod(name, [app(1, count=limit), app(1, count=limit)], node="n1", allocation=rows))
+    world.see_pod(make_pod("c", [app(1, count=limit), app(1, count=limit)], node="n1"))
+    snapshot = world.cache.snapshot()
+    assert snapshot.free_cores[0, snapshot.rows["n1"]] == 100 - 40_000 * limit
+    assert not snapshot.requested.usable.any()
+
+
+def test_cards_that_do_not_exist_take_no_room() -> None:
+    world = World()
+    world.put_node(make_node())
+    before = world.cache.snapshot().devices
+    rows = make_allocation([(f"GPU-{i}", 1, 0) for i in range(20_000)])
+    world.see_pod(make_pod("p", [app(1)], node="n1", allocation=rows))
+    assert world.cache.snapshot().devices == before
+    assert world.cache.orphans() == 19_999

@@ -1,0 +1,107 @@
+"""What the system says of a running extender: CPU, memory, and its own metrics.
+
+It exists because wall time alone says little on a machine that others use too. It must not start or judge anything.
+Invariant: CPU time is that of the process alone, in nanoseconds, all threads together.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.http_load import Address, Connection
+
+_GZIP: Final = b"\x1f\x8b"
+_POLL_SECONDS: Final = 0.05
+_QUIET_SECONDS: Final = 0.4
+#: Of the time, while nothing happens: the loop's own ticks.
+_QUIET_SHARE: Final = 0.08
+
+
+class Cpu(NamedTuple):
+    """Nanoseconds on a CPU, and waiting for one."""
+
+    used_ns: int
+    waited_ns: int
+
+
+class Stall(NamedTuple):
+    """Microseconds for which the event loop was kept at a stretch, and how much of it the process itself ran."""
+
+    wall_us: int
+    cpu_us: int
+
+
+class LiveProcess:
+    """A running extender."""
+
+    def __init__(self, pid: int, address: Address) -> None:
+        self._folder = Path("/proc") / str(pid)
+        self._address = address
+        self._stall = Stall(0, 0)
+
+    def cpu(self) -> Cpu:
+        used = waited = 0
+        for thread in (self._folder / "task").iterdir():
+            numbers = (thread / "schedstat").read_text().split()
+            used, waited = used + int(numbers[0]), waited + int(numbers[1])
+        return Cpu(used, waited)
+
+    def resident_kib(self) -> int:
+        return self._status("VmRSS")
+
+    def peak_kib(self) -> int:
+        return self._status("VmHWM")
+
+    def metric(self, name: str) -> float:
+        """One number without labels. Scraping changes nothing."""
+        with Connection(self._address) as connection:
+            body = connection.call("GET", "/metrics").body
+        # The connection asks for what kube-scheduler asks for, and /metrics packs.
+        text = (gzip.decompress(body) if body.startswith(_GZIP) else body).decode()
+        found = re.search(rf"^gpu_extender_{name} (\S+)$", text, re.MULTILINE)
+        assert found is not None, name
+        return float(found[1])
+
+    def stall(self) -> Stall:
+        """The worst stalls since `forget_stalls`, or one to two minutes before it, as long as the gauges remember."""
+        now = (self.metric(name) for name in ("loop_stall_seconds", "loop_stall_cpu_seconds"))
+        self._stall = Stall(*(max(known, round(each * 1e6)) for known, each in zip(self._stall, now, strict=True)))
+        return self._stall
+
+    def forget_stalls(self) -> None:
+        self._stall = Stall(0, 0)
+
+    def is_ready(self) -> bool:
+        with Connection(self._address) as connection:
+            return connection.call("GET", "/readyz").status == 200
+
+    def wait_until_ready(self, seconds: float) -> None:
+        _wait(self.is_ready, seconds, "the extender is not ready")
+
+    def wait_until_quiet(self, seconds: float) -> None:
+        """Wait until it has nothing to do, so that everything sent before was taken."""
+
+        def is_quiet() -> bool:
+            before = self.cpu().used_ns
+            time.sleep(_QUIET_SECONDS)
+            return self.cpu().used_ns - before < _QUIET_SHARE * _QUIET_SECONDS * 1e9
+
+        _wait(is_quiet, seconds, "the extender does not come to rest")
+
+    def _status(self, name: str) -> int:
+        found = re.search(rf"{name}:\s+(\d+) kB", (self._folder / "status").read_text())
+        assert found is not None, name
+        return int(found[1])
+
+
+def _wait(condition: Callable[[], bool], seconds: float, why: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(why)
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,176 @@
+"""`serve --kubeconfig FILE | --in-cluster`: the extender on a live cluster.
+
+It must not know cards. Invariants: what a person wrote wrong is said in one line before anything runs; the server
+listens before the cluster is known and answers "not ready" until it is; on SIGTERM it stops being ready, waits for
+kube-scheduler to notice, stops accepting, settles binds in flight, releases the lease and ends.
+"""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from prometheus_client.registry import Collector
+
+from extender.api import Compare
+from extender.config import ServerSettings, Settings
+from extender.hooks import Hooks
+from extender.journal import FileJournal, Journal
+from extender.kube.client import ConnectError, KubeClient
+from extender.live.app import LiveExtender, LiveSettings
+from extender.live.binder import BindSettings
+from extender.live.collector import LiveCollector, LoopMonitor
+from extender.live.garbage import GarbagePace
+from extender.live.lease import LeaseSettings
+from extender.logs import logger
+from extender.manifests import InputError
+from extender.recording import Recorder
+from extender.server import OnAnswer, make_app, start
+from extender.wire.extender_v1 import BindingArgs
+
+
+class _Live:
+    """What the server asks of the live parts."""
+
+    def __init__(self, live: LiveExtender, collector: Collector, journal: Journal | None) -> None:
+        self._live = live
+        recorder = None if journal is None else Recorder(journal, live.cluster, live.claims)
+        self.on_answer: OnAnswer | None = None if recorder is None else recorder.on_answer
+        self.hooks: Hooks = live.hooks
+        self.collector = collector
+
+    def is_ready(self) -> bool:
+        return self._live.is_ready()
+
+    async def bind(self, args: BindingArgs) -> str:
+        return await self._live.binder.bind(args)
+
+
+def run(arguments: argparse.Namespace, settings: Settings, server: ServerSettings) -> int:
+    """Run until SIGTERM or SIGINT. Raises `InputError`."""
+    live = live_settings(arguments)
+    garbage = GarbagePace()
+    with garbage.kept():
+        asyncio.run(_serve(arguments, settings, server, live, garbage))
+    return 0
+
+
+async def connect(kubeconfig: str | None) -> KubeClient:
+    """Return a client. Raises `InputError`."""
+    try:
+        return await KubeClient.connect(kubeconfig)
+    except ConnectError as error:
+        option = "--in-cluster" if kubeconfig is None else "--kubeconfig"
+        raise InputError(option, kubeconfig or "true", str(error)) from None
+
+
+async def _serve(
+    arguments: argparse.Namespace,
+    settings: Settings,
+    server: ServerSettings,
+    live_settings_: LiveSettings,
+    garbage: GarbagePace,
+) -> None:
+    async with _connected(arguments) as (client, journal):
+        live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
+        collector = LiveCollector(live, monitor, garbage)
+        app = make_app(live.cluster, server, _Live(live, collector, journal), _comparing(live))
+        runner, port = await _listen(app, server)
+        stopped = _on_signals()
+        monitoring = asyncio.create_task(monitor.run())
+        await live.start()
+        sys.stdout.write(f"gpu-extender listens on http://{server.bind_address}:{port}\n")
+        sys.stdout.flush()
+        await stopped.wait()
+        logger().info("stopping")
+        monitoring.cancel()
+        live.begin_stop()
+        await asyncio.sleep(arguments.shutdown_delay)
+        await runner.cleanup()
+        await live.stop(server.shutdown_seconds)
+    logger().info("stopped")
+
+
+@asynccontextmanager
+async def _connected(arguments: argparse.Namespace) -> AsyncIterator[tuple[KubeClient, FileJournal | None]]:
+    """Open what must be closed whatever happens. Raises `InputError`."""
+    client = await connect(arguments.kubeconfig)
+    try:
+        journal = _journal(arguments.journal)
+        try:
+            yield client, journal
+        finally:
+            if journal is not None:
+                journal.close()
+    finally:
+        await client.close()
+
+
+async def _listen(app: web.Application, server: ServerSettings) -> tuple[web.AppRunner, int]:
+    try:
+        return await start(app, server)
+    except (OSError, OverflowError, UnicodeError) as error:
+        address = f"{server.bind_address}:{server.port}"
+        raise InputError("--bind-address, --port", address, str(error)) from None
+
+
+def _comparing(live: LiveExtender) -> Compare:
+    async def compare() -> dict[str, Any]:
+        return (await live.compare()).as_json()
+
+    return compare
+
+
+def _on_signals() -> asyncio.Event:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def _journal(path: str | None) -> FileJournal | None:
+    if path is None:
+        return None
+    try:
+        return FileJournal(path)
+    except OSError as error:
+        raise InputError("--journal", path, error.strerror or str(error)) from None
+
+
+def live_settings(arguments: argparse.Namespace) -> LiveSettings:
+    """Return the settings that the flags give. Raises `InputError` for times with which nothing can be bound."""
+    _check_times(arguments)
+    lease = LeaseSettings(
+        namespace=arguments.lease_namespace,
+        name=arguments.lease_name,
+        duration_seconds=arguments.lease_duration,
+        retry_seconds=arguments.lease_retry,
+        write_deadline_seconds=arguments.http_timeout,
+    )
+    bind = BindSettings(http_timeout_seconds=arguments.http_timeout, lock_mode=arguments.lock_mode == "hami")
+    return LiveSettings(
+        leader_elect=arguments.leader_elect,
+        follow_lease=arguments.follow_lease,
+        lease=lease,
+        bind=bind,
+        claims=arguments.claims,
+    )
+
+
+def _check_times(arguments: argparse.Namespace) -> None:
+    timeout, duration, retry = arguments.http_timeout, arguments.lease_duration, arguments.lease_retry
+    if timeout <= 0:
+        raise InputError("--http-timeout", f"{timeout:g}", "must be above 0")
+    if not (arguments.leader_elect or arguments.follow_lease):
+        return
+    if retry <= 0:
+        raise InputError("--lease-retry", f"{retry:g}", "must be above 0")
+    if duration < 3 * retry:
+        raise InputError("--lease-duration", f"{duration:g}", f"must be at least three times --lease-retry, {retry:g}")
+    if timeout > duration - 2 * retry:
+        why = f"must be at most --lease-duration less twice --lease-retry, {duration - 2 * retry:g}"
+        raise InputError("--http-timeout", f"{timeout:g}", f"{why}: a bind must end before the lease does")

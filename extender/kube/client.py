@@ -1,0 +1,244 @@
+"""Requests to the API server: bytes in, bytes out.
+
+Why it exists: a write without an answer is neither a success nor a failure, and a watch must notice that nobody speaks
+to it any more. It must not know objects. Invariants: every request has a deadline that covers all of it, renewed
+credentials included; a request without an answer is an `Unknown`, never silently a success or a failure; nothing is
+sent twice but what was refused with 401; a write that has a fence asks it with no await before its bytes leave.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import BytesPayload
+
+from extender.kube.connection import ConnectError, Connection
+
+__all__ = ["JSON", "MERGE_PATCH", "Answer", "ConnectError", "KubeClient", "Unknown", "WatchFailed"]
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+_UNAUTHORIZED = 401
+_OK = 200
+_CONNECT_SECONDS = 10.0
+Fence = Callable[[], bool]
+_NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of the API server."""
+
+    status: int
+    body: bytes
+    retry_after_seconds: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300  # noqa: PLR2004
+
+    @property
+    def message(self) -> str:
+        """The message of a Status object, or the start of the body."""
+        try:
+            found = msgspec.json.decode(self.body, type=_Status).message
+        except (msgspec.DecodeError, RecursionError):
+            found = ""
+        return found or self.body[:200].decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No answer came: a write may or may not have happened."""
+
+    why: str
+    sent: bool = True
+    """False: there was no connection to send it on, so it did not happen."""
+
+    @property
+    def status(self) -> int:
+        """0, which is no HTTP status."""
+        return 0
+
+    @property
+    def ok(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def message(self) -> str:
+        """Why there is no answer."""
+        return self.why
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """Nobody said."""
+        return None
+
+
+class WatchFailed(Exception):
+    """A list or watch did not start or broke off. `status` is 0 when the connection failed."""
+
+    def __init__(self, status: int, why: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+
+
+class _FencedBody(BytesPayload):
+    """A body that does not leave when its fence says no.
+
+    aiohttp sends the head together with the body, so then nothing leaves. Whatever came before (a free connection, a
+    handshake, a task's turn) may have taken as long as the process was stopped.
+    """
+
+    def __init__(self, body: bytes, fence: Fence) -> None:
+        super().__init__(body)
+        self.held_back = False
+        self._fence = fence
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        if not self._fence():
+            self.held_back = True
+            raise ConnectionAbortedError("held back")
+        await super().write_with_length(writer, content_length)
+
+
+class KubeClient:
+    """One API server."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.requests = 0
+        self.guard: Callable[[str, str], Fence | None] = lambda _method, _path: None
+        """Returns the fence of a write, by method and path."""
+        self._connection = connection
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None) -> Self:
+        """Read a kubeconfig file, or with None the pod's service account. Raises `ConnectError`."""
+        return cls(await Connection.open(kubeconfig))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._connection.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_seconds: float,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        urgent: bool = False,
+    ) -> Answer | Unknown:
+        """Send one request and read the whole answer. Refused credentials are renewed once.
+
+        `urgent`: not to wait behind other requests for a connection.
+        """
+        url = self._connection.url(path, query)
+        headers = {} if body is None else {"Content-Type": content_type}
+        fence = self.guard(method, path)
+        fenced = None if body is None or fence is None else _FencedBody(body, fence)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                authorization = await self._connection.authorization()
+                answer = await self._send(method, url, fenced or body, headers, authorization, urgent=urgent)
+                if answer.status == _UNAUTHORIZED and await self._connection.renew(authorization):
+                    authorization = await self._connection.authorization()
+                    answer = await self._send(method, url, fenced or body, headers, authorization, urgent=urgent)
+        except _NETWORK_ERRORS as error:
+            if fenced is not None and fenced.held_back:
+                return Unknown("held back: this replica may not write any more", sent=False)
+            return Unknown(_described(error), sent=not isinstance(error, aiohttp.ClientConnectorError))
+        return answer
+
+    async def watch(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        inactivity_seconds: float,
+        on_open: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of a watch until the server ends it. Raises `WatchFailed`.
+
+        `on_open` is called when it is accepted; the first line may take minutes. A connection that is silent for
+        `inactivity_seconds` counts as broken, before its first line as well. Lines are framed here, so their length
+        has no limit.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=inactivity_seconds)
+        try:
+            async with await self._open(self._connection.url(path, query), limits) as response:
+                if response.status != _OK:
+                    answer = Answer(response.status, await response.read(), _retry_after(response))
+                    raise WatchFailed(answer.status, answer.message, answer.retry_after_seconds)
+                on_open()
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        if line.strip():
+                            yield line
+                if rest.strip():
+                    raise WatchFailed(0, "the last line is cut off")
+        except _NETWORK_ERRORS as error:
+            raise WatchFailed(0, _described(error)) from None
+
+    async def _open(self, url: str, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """Start a watch. Refused credentials are renewed once."""
+        authorization = await self._connection.authorization()
+        response = await self._get(url, limits, authorization)
+        if response.status == _UNAUTHORIZED:
+            # Gives the connection back; the body can be read again.
+            await response.read()
+            if await self._connection.renew(authorization):
+                return await self._get(url, limits, await self._connection.authorization())
+        return response
+
+    async def _get(self, url: str, limits: aiohttp.ClientTimeout, authorization: str | None) -> aiohttp.ClientResponse:
+        self.requests += 1
+        headers, options = _headers({}, authorization), self._connection.options()
+        return await self._connection.session().get(url, headers=headers, timeout=limits, **options)
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        body: BytesPayload | bytes | None,
+        headers: Mapping[str, str],
+        authorization: str | None,
+        *,
+        urgent: bool,
+    ) -> Answer:
+        self.requests += 1
+        session = self._connection.session(urgent=urgent)
+        async with session.request(
+            method, url, data=body, headers=_headers(headers, authorization), **self._connection.options()
+        ) as response:
+            return Answer(response.status, await response.read(), _retry_after(response))
+
+
+def _headers(more: Mapping[str, str], authorization: str | None) -> dict[str, str]:
+    # Unpacking gigabytes of lists would stop the event loop more than their transfer takes.
+    headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "gpu-extender", **more}
+    return headers if authorization is None else headers | {"Authorization": authorization}
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    """Return the seconds of Retry-After; its other form, a date, needs clocks that agree and is passed over."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,94 @@
+"""Reading one line of a watch.
+
+It must not act on it. Invariant: every form in which an API server says that a version is too old, or was never its
+own, is `Expired`; so is a line that cannot be read, for the version of its change is lost with it.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from extender.kube.client import WatchFailed
+from extender.kube.listing import Expired
+
+_GONE = 410
+_EXPIRED_REASONS = frozenset({"Expired", "Gone"})
+#: A version of the future, as after a restore of the API server's store.
+_FUTURE_VERSION = "Too large resource version"
+#: HTTP statuses that answer the version, not the request.
+_BAD_VERSION = frozenset({400, _GONE, 422})
+
+
+class WatchEvent(NamedTuple):
+    """One event: ADDED, MODIFIED, DELETED, BOOKMARK or a type that is not known."""
+
+    type: str
+    raw: msgspec.Raw
+    version: str | None
+
+
+class _ObjectMeta(msgspec.Struct):
+    version: str | None = msgspec.field(name="resourceVersion", default=None)
+
+
+class _Object(msgspec.Struct):
+    metadata: _ObjectMeta | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Details(msgspec.Struct):
+    retry_after_seconds: int | None = msgspec.field(name="retryAfterSeconds", default=None)
+
+
+class _Status(msgspec.Struct):
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: _Details | None = None
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_object = msgspec.json.Decoder(_Object).decode
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+_HEADS = tuple((kind, b'{"type":"%b","object":' % kind.encode()) for kind in ("MODIFIED", "ADDED", "DELETED"))
+
+
+def read_event(line: bytes) -> WatchEvent:
+    """Return the event of a line. Raises `Expired`, and `WatchFailed` for an ERROR event of another kind."""
+    for kind, head in _HEADS:
+        if line.startswith(head) and line.endswith(b"}"):
+            # As every API server writes it; if what is in between decodes, it is the object.
+            raw = msgspec.Raw(line[len(head) : -1])
+            try:
+                meta = _decode_object(raw).metadata
+            except msgspec.DecodeError:
+                break
+            return WatchEvent(kind, raw, None if meta is None else meta.version)
+    try:
+        event = _decode_event(line)
+        if event.type == "ERROR":
+            raise _failure(_decode_status(event.object))
+        meta = _decode_object(event.object).metadata
+    except msgspec.DecodeError as error:
+        raise Expired(f"a line of the watch does not decode: {error}") from None
+    return WatchEvent(event.type, event.object, None if meta is None else meta.version)
+
+
+def is_about_version(failure: WatchFailed) -> bool:
+    """Whether a watch was refused for its version, so that asking again is of no use."""
+    return failure.status in _BAD_VERSION or _FUTURE_VERSION in str(failure)
+
+
+def _failure(status: _Status) -> Exception:
+    """Return what an ERROR event says."""
+    message = status.message or "error event"
+    if status.code == _GONE or status.reason in _EXPIRED_REASONS or _FUTURE_VERSION in message:
+        return Expired(message)
+    retry_after = None if status.details is None else status.details.retry_after_seconds
+    return WatchFailed(status.code or 0, message, None if retry_after is None else max(0.0, float(retry_after)))

@@ -1,0 +1,253 @@
+"""The live extender put together: reflectors, bind, leadership, waking, events.
+
+It must not contain logic of its own beyond starting and stopping. Invariants: ready only after consistent lists that
+began when the lease was certain; nothing that runs in the background ends by a bug; on the way down nothing new is
+started, binds in flight are settled, and the lease is given up only if all of them are.
+
+    start:  lists and watches, election -> elected: list again -> ready
+    stop:   not ready -> (the server stops accepting) -> binds settled -> election ends -> lease given up -> the rest
+"""
+
+import asyncio
+import os
+import random
+import socket
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from accounting.claims import Claims
+from extender.cluster import Cluster
+from extender.config import Settings
+from extender.journal import Journal, JournaledSink
+from extender.kube.client import Fence, KubeClient
+from extender.kube.events import EventRecorder
+from extender.kube.reflector import Reflector, ReflectorSettings, Sink
+from extender.live.binder import Binder, BindSettings
+from extender.live.comparing import Comparer, CompareSettings, Comparison
+from extender.live.election import LeaderElector
+from extender.live.facts import Facts
+from extender.live.following import LeaseFollower
+from extender.live.hooks import LiveHooks
+from extender.live.leadership import AlwaysLeader, LeaseHolder
+from extender.live.lease import LeaseSettings
+from extender.live.nodelock import NodeLocks
+from extender.live.overcommit import OvercommitReporter
+from extender.live.sinks import NodeSink, PodSink, QuotaSink
+from extender.live.views import NodeView, PodView, QuotaView
+from extender.live.waker import Waker, WakeSettings
+from extender.logs import logger
+
+#: Pods that have ended hold nothing; for a watch they are deleted.
+RUNNING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+_RESTART_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """How a live extender behaves."""
+
+    leader_elect: bool = True
+    follow_lease: bool = False
+    """Lead when the kube-scheduler on this host does, by its Lease, instead of electing."""
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+    bind: BindSettings = field(default_factory=BindSettings)
+    wake: WakeSettings = field(default_factory=WakeSettings)
+    reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
+    compare: CompareSettings = field(default_factory=CompareSettings)
+    claims: bool = True
+    compare_every_seconds: float = 3600.0
+    """Between two comparisons with the API server; 100,000 pods are 900 MB each time."""
+    failing_seconds: float = 60.0
+    """A list or watch that fails for longer makes this replica not ready. It still answers whoever asks."""
+    identity: str = field(default_factory=lambda: f"{_host()}_{uuid.uuid4()}")
+
+
+def _host() -> str:
+    return os.environ.get("POD_NAME") or socket.gethostname()
+
+
+class LiveExtender:
+    """Everything beside the HTTP server."""
+
+    def __init__(
+        self, client: KubeClient, settings: Settings, live: LiveSettings, journal: Journal | None = None
+    ) -> None:
+        self.client = client
+        self.cluster = Cluster(settings)
+        self.facts = Facts()
+        self.claims = Claims() if live.claims else None
+        self.events = EventRecorder(client, live.identity)
+        self.leadership = self._make_leadership(live)
+        client.guard = self._fence_of
+        self.overcommit = OvercommitReporter(self.cluster.cache, self.events, self._answers)
+        self.locks = NodeLocks(client, self.facts, self._is_alive)
+        self.binder = Binder(self.cluster, self.facts, client, self.locks, self.leadership, live.bind)
+        self.waker = Waker(self.cluster, self.facts, client, self.leadership, live.wake)
+        self.reflectors = self._make_reflectors(live.reflector, journal)
+        self.hooks = LiveHooks(
+            self.cluster,
+            self.facts,
+            self.claims,
+            self.waker,
+            self.leadership,
+            self.is_synced,
+            lambda: asyncio.get_running_loop().time(),
+        )
+        views = (PodView(self.cluster, self.facts, RUNNING_PODS), NodeView(self.cluster), QuotaView(self.cluster))
+        self.comparer = Comparer(client, views, live.compare)
+        self.compared: Comparison | None = None
+        """The last comparison with the API server."""
+        self._live = live
+        self._tasks: list[asyncio.Task[None]] = []
+        self._electing: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def is_synced(self) -> bool:
+        """Whether every resource was listed."""
+        return all(reflector.state.synced for reflector in self.reflectors)
+
+    def is_ready(self) -> bool:
+        """Whether kube-scheduler should ask this replica."""
+        return not self._stopping and self._answers() and not self._is_cut_off()
+
+    def _answers(self) -> bool:
+        return not self.hooks.why_not_ready()
+
+    def _is_cut_off(self) -> bool:
+        return any(reflector.failing_seconds() > self._live.failing_seconds for reflector in self.reflectors)
+
+    async def compare(self) -> Comparison:
+        """Compare the cache with the API server."""
+        self.compared = await self.comparer.compare()
+        return self.compared
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start everything in the background."""
+        if isinstance(self.leadership, LeaseHolder):
+            self._electing = asyncio.create_task(_for_ever(self.leadership.run))
+        else:
+            # Before the reflectors, so that their first lists are the ones that it waits for.
+            self._tasks.append(asyncio.create_task(self._elected()))
+        for reflector in self.reflectors:
+            self._spawn(reflector.run)
+        self._spawn(self.waker.run)
+        self._spawn(self.events.run)
+        self._spawn(self._compare_now_and_then)
+
+    def begin_stop(self) -> None:
+        """Stop being ready; requests are still answered."""
+        self._stopping = True
+
+    async def stop(self, seconds: float) -> None:
+        """Settle what is in flight, give up the lease, and end."""
+        self.begin_stop()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        await self.binder.drain(seconds)
+        # The lease is renewed to the last moment, and by nobody when it is given up.
+        await _end([self._electing] if self._electing is not None else [])
+        if isinstance(self.leadership, LeaseHolder):
+            await self.leadership.release(settled=loop.time() < end)
+        self.comparer.stop()
+        await _end(self._tasks)
+        await self.client.close()
+
+    async def _elected(self) -> None:
+        """List everything anew. Breaking this off leaves the reflectors running."""
+        await asyncio.gather(*(reflector.list_again() for reflector in self.reflectors))
+        await self.overcommit.look_at_everything()
+
+    async def _compare_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self._live.compare_every_seconds * random.uniform(0.9, 1.1))  # noqa: S311 - jitter
+            if self._answers():
+                await self._compare_and_mend()
+
+    async def _compare_and_mend(self) -> None:
+        """Compare, and list again what differs."""
+        found = await self.compare()
+        if found.differing:
+            logger().error("cache differs from the API server", differing=found.differing, some=found.differences[:5])
+        for reflector in self.reflectors:
+            if reflector.path in found.paths:
+                await reflector.list_again()
+
+    def _spawn(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tasks.append(asyncio.create_task(_for_ever(run)))
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _make_leadership(self, live: LiveSettings) -> AlwaysLeader | LeaseHolder:
+        if live.follow_lease:
+            return LeaseFollower(self.client, socket.gethostname(), live.lease, self._elected)
+        if live.leader_elect:
+            return LeaderElector(self.client, live.identity, live.lease, self._elected)
+        return AlwaysLeader()
+
+    def _make_reflectors(self, settings: ReflectorSettings, journal: Journal | None) -> list[Reflector]:
+        def journaled(sink: Sink, kind: str) -> Sink:
+            return sink if journal is None else JournaledSink(sink, kind, journal)
+
+        nodes = NodeSink(self.cluster, self.facts, self._node_changed, self.locks.notify)
+        pods = PodSink(self.cluster, self.facts, self.waker.freed, self._pod_seen)
+        quotas = QuotaSink(self.cluster, self.waker.freed_everywhere)
+        return [
+            Reflector(
+                self.client, "/api/v1/nodes", journaled(nodes, "Node"), settings, known=lambda: set(self.facts.nodes)
+            ),
+            Reflector(
+                self.client,
+                "/api/v1/pods",
+                journaled(pods, "Pod"),
+                settings,
+                dict(RUNNING_PODS),
+                known=lambda: set(self.facts.pods),
+            ),
+            Reflector(self.client, "/api/v1/resourcequotas", journaled(quotas, "ResourceQuota"), settings),
+        ]
+
+    def _node_changed(self, node: str) -> None:
+        self.waker.freed(node)
+        self.overcommit.look_at_node(node)
+
+    def _pod_seen(self, uid: str) -> None:
+        """A pod was seen on the watch: settle its bind, end its claim, look whether its cards are over-committed."""
+        self.binder.seen(uid)
+        booked = uid in self.cluster.cache.pods
+        if booked or not self.cluster.knows(uid):
+            self.waker.passed(uid)
+            if self.claims is not None:
+                self.claims.drop(uid)
+        self.overcommit.look_at_pod(uid)
+
+    def _fence_of(self, _method: str, path: str) -> Fence | None:
+        """A Binding leaves only while the lease counts, whatever has passed since bind asked."""
+        return self._may_write_now if path.endswith("/binding") else None
+
+    def _may_write_now(self) -> bool:
+        return self.leadership.may_write(0)
+
+    def _is_alive(self, namespace: str, name: str) -> bool:
+        return self.cluster.pod_named(namespace, name) is not None
+
+
+async def _for_ever(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run until cancelled: a bug is logged, and the work begins anew."""
+    while True:
+        try:
+            await run()
+        except Exception:  # noqa: BLE001 - what ends unnoticed leaves the state to rot
+            logger().exception("background work failed")
+        await asyncio.sleep(_RESTART_SECONDS)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

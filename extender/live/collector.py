@@ -1,0 +1,143 @@
+"""Metrics of the live parts, read from their state when somebody scrapes.
+
+It must not keep state beyond the loop's stalls, and scraping changes nothing, so that any number of scrapers see the
+same. Invariant: no label takes a pod, a card or a node as value.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from extender.live.app import LiveExtender
+from extender.live.garbage import GarbagePace
+from extender.live.leadership import LeaseHolder
+
+_TICK_SECONDS = 0.01
+_WINDOW_SECONDS = 60.0
+_STALL_SECONDS = 0.05
+
+
+class LoopMonitor:
+    """Measures how long the event loop was busy at a stretch."""
+
+    def __init__(self) -> None:
+        self.stalls = 0
+        """Stretches above the 50 ms that are allowed."""
+        self._windows = [0.0, 0.0]  # the worst of the window before this one, and of this one
+        self._cpu_windows = [0.0, 0.0]
+
+    @property
+    def worst_seconds(self) -> float:
+        """The longest stretch of the last one to two minutes."""
+        return max(self._windows)
+
+    @property
+    def worst_cpu_seconds(self) -> float:
+        """The same, as far as this thread ran: what is left when the machine had others to serve."""
+        return max(self._cpu_windows)
+
+    async def run(self) -> None:
+        """Measure until cancelled: whatever a short sleep oversleeps, something else ran."""
+        loop = asyncio.get_running_loop()
+        window_end = loop.time() + _WINDOW_SECONDS
+        while True:
+            started, cpu_started = loop.time(), time.thread_time()
+            await asyncio.sleep(_TICK_SECONDS)
+            now, cpu = loop.time(), time.thread_time() - cpu_started
+            if now >= window_end:
+                self._windows = [self._windows[1], 0.0]
+                self._cpu_windows = [self._cpu_windows[1], 0.0]
+                window_end = now + _WINDOW_SECONDS
+            self.note(now - started - _TICK_SECONDS, cpu)
+
+    def note(self, seconds: float, cpu_seconds: float) -> None:
+        """Note one stretch, and how long this thread ran meanwhile."""
+        self._windows[1] = max(self._windows[1], seconds)
+        self._cpu_windows[1] = max(self._cpu_windows[1], min(seconds, cpu_seconds))
+        self.stalls += seconds > _STALL_SECONDS
+
+
+class LiveCollector(Collector):
+    """The live parts' metrics."""
+
+    def __init__(self, live: LiveExtender, monitor: LoopMonitor, garbage: GarbagePace | None = None) -> None:
+        self._live = live
+        self._monitor = monitor
+        self._garbage = garbage
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        yield from self._binds()
+        yield from self._leading()
+        yield from self._loop()
+        yield from self._reflectors()
+        live = self._live
+        yield _counter("pods_woken", "Annotation patches on refused pods.", live.waker.woken)
+        yield _counter("api_requests", "Requests to the API server.", live.client.requests)
+        yield _counter("events_dropped", "Events not written for lack of room.", live.events.dropped)
+        yield _counter("overcommit_reports", "Pods reported for over-committed cards.", live.overcommit.reports)
+        claims = 0 if live.claims is None else len(live.claims)
+        yield _gauge("claims", "Pods that passed filter and are not bound yet.", claims)
+        if live.compared is not None:
+            text = "Objects that differed from the API server when last compared."
+            yield _gauge("cache_differences", text, live.compared.differing)
+
+    def _binds(self) -> Iterator[Metric]:
+        counts = self._live.binder.counts
+        outcomes = CounterMetricFamily("gpu_extender_binds", "Binds by outcome.", labels=["outcome"])
+        for outcome, count in sorted(counts.outcomes.items()):
+            outcomes.add_metric([outcome], count)
+        yield outcomes
+        yield _gauge("binds_in_flight", "Binds being decided.", counts.in_flight)
+        yield _counter("binds_unanswered", "Binds whose Binding got no answer, so far.", counts.unresolved)
+
+    def _leading(self) -> Iterator[Metric]:
+        leadership = self._live.leadership
+        yield _gauge("leader", "1 while this replica leads and may write.", int(leadership.is_leader()))
+        yield _gauge("ready", "1 while kube-scheduler should ask this replica.", int(self._live.is_ready()))
+        if isinstance(leadership, LeaseHolder):
+            yield _counter("elections", "Terms that this replica began.", leadership.elections)
+
+    def _loop(self) -> Iterator[Metric]:
+        monitor = self._monitor
+        text = "Longest time that the event loop was busy at a stretch in the last one to two minutes."
+        yield _gauge("loop_stall_seconds", text, monitor.worst_seconds)
+        cpu_text = "The same, as far as it was the process that ran and not others of the machine."
+        yield _gauge("loop_stall_cpu_seconds", cpu_text, monitor.worst_cpu_seconds)
+        yield _counter("loop_stalls", "Times that the event loop was busy for more than 50 ms.", monitor.stalls)
+        if self._garbage is not None:
+            yield _gauge("full_collection_seconds", "Longest full garbage collection.", self._garbage.worst_seconds)
+
+    def _reflectors(self) -> Iterator[Metric]:
+        lists = _per_resource_counter("lists", "Lists taken.")
+        watches = _per_resource_counter("watches", "Watches started.")
+        failures = _per_resource_counter("failures", "Lists and watches failed.")
+        undecodable = _per_resource_counter("undecodable", "Objects not decoded.")
+        age = GaugeMetricFamily(
+            "gpu_extender_reflector_last_event_age_seconds", "Since anything came.", labels=["resource"]
+        )
+        now = asyncio.get_running_loop().time()
+        for reflector in self._live.reflectors:
+            resource, state = [reflector.path.rpartition("/")[2]], reflector.state
+            lists.add_metric(resource, state.lists)
+            watches.add_metric(resource, state.watches)
+            failures.add_metric(resource, state.failures)
+            undecodable.add_metric(resource, state.undecodable)
+            if state.last_event_at is not None:
+                age.add_metric(resource, now - state.last_event_at)
+        yield from (lists, watches, failures, undecodable, age)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"gpu_extender_{name}", text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"gpu_extender_{name}", text, value=value)
+
+
+def _per_resource_counter(name: str, text: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"gpu_extender_reflector_{name}", text, labels=["resource"])

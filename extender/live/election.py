@@ -1,0 +1,122 @@
+"""Leader election among the extender's replicas, on a Lease of their own.
+
+It must not know what leading means. Invariants: of two candidates that write one gets the Lease, since each writes on
+the version that it read; a Lease is taken from its holder only after it did not change for its whole duration; it is
+given up only when nothing that this process wrote can still take effect.
+"""
+
+from extender.kube.client import KubeClient
+from extender.live.leadership import NEVER, Clock, LeaseHolder, OnElected, steady_seconds
+from extender.live.lease import Failed, Lease, LeaseSettings, Missing
+from extender.logs import logger
+
+_CONFLICT = 409
+_RELEASE_TRIES = 3
+
+
+class LeaderElector(LeaseHolder):
+    """One candidate for the Lease of the extender's replicas."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        identity: str,
+        settings: LeaseSettings,
+        on_elected: OnElected,
+        clock: Clock = steady_seconds,
+    ) -> None:
+        super().__init__(client, settings, on_elected, clock)
+        self._identity = identity
+        self._mine: Lease | None = None  # as this process wrote it last
+        self._seen: Lease | None = None  # as it was last read
+        self._unchanged_since = NEVER
+        self._others_end = NEVER  # until then, writes of earlier leaders may come
+
+    async def release(self, *, settled: bool) -> None:
+        """Stop leading for good, and give the Lease up, so that another replica need not wait for its end.
+
+        Whoever finds it given up does not wait for anybody's writes: not for ours, nor for those of an earlier leader.
+        """
+        held = settled and self._term is not None and self._clock() >= self._others_end
+        await super().release(settled=settled)
+        for _ in range(_RELEASE_TRIES if held else 0):
+            # Read again: a renewal that was broken off may have been carried out.
+            lease = await self._lease.read()
+            if not isinstance(lease, Lease) or lease.holder != self._identity:
+                return
+            freed = await self._lease.free(lease)
+            if not (isinstance(freed, Failed) and freed.status == _CONFLICT):
+                return
+
+    async def _round(self) -> None:
+        if self._mine is not None and await self._renewed(self._mine):
+            return
+        lease = await self._lease.read()
+        if isinstance(lease, Missing):
+            await self._create()
+        elif isinstance(lease, Lease):
+            await self._look(lease)
+        else:
+            logger().warning("Lease cannot be read", status=lease.status, why=lease.why)
+
+    async def _renewed(self, mine: Lease) -> bool:
+        """Renew the lease as it was written last; False if somebody else has written it since."""
+        started = self._clock()
+        written = await self._lease.hold(self._identity, mine)
+        if isinstance(written, Lease):
+            # Nobody else wrote it since `mine`, or the version would not have matched.
+            self._mine = written
+            self._hold(written.term, started + self._settings.duration_seconds, started)
+            return True
+        if isinstance(written, Failed) and written.status != _CONFLICT:
+            logger().warning("Lease cannot be renewed", status=written.status, why=written.why)
+            return True
+        self._mine = None
+        return False
+
+    async def _look(self, lease: Lease) -> None:
+        """Decide whether the Lease is to be had."""
+        if self._seen is None or self._seen.version != lease.version:
+            self._seen, self._unchanged_since = lease, self._clock()
+        duration, deadline = self._settings.duration_seconds, self._settings.write_deadline_seconds
+        if lease.holder == self._identity:
+            # By a write that got no answer; what it had to wait for is known.
+            await self._take(lease, others_seconds=0.0)
+        elif lease.is_settled:
+            await self._take(lease, others_seconds=0.0)
+        elif not lease.holder:
+            # Somebody emptied it, and its holder may not know yet.
+            await self._take(lease, others_seconds=duration + deadline)
+        elif self._is_over(lease):
+            await self._take(lease, others_seconds=deadline)
+        elif self._term is not None:
+            self._step_down(f"{lease.holder} holds the Lease")
+
+    def _is_over(self, lease: Lease) -> bool:
+        """Whether a Lease has not changed for its whole duration since it was first seen so."""
+        return self._clock() >= self._unchanged_since + lease.duration_seconds(self._settings.duration_seconds)
+
+    async def _create(self) -> None:
+        """There is no Lease: make it. If there was one, somebody deleted it, and its holder may not know yet."""
+        duration = self._settings.duration_seconds
+        if self._seen is None:
+            await self._take(None, others_seconds=0.0)
+            return
+        self._step_down("the Lease was deleted")
+        await self._take(None, others_seconds=duration + self._settings.write_deadline_seconds)
+
+    async def _take(self, before: Lease | None, *, others_seconds: float) -> None:
+        """Write the Lease as ours; writes of an earlier leader may come for so long."""
+        started = self._clock()
+        # Noted first: the write may be carried out without an answer.
+        self._others_end = max(self._others_end, started + others_seconds)
+        written = await self._lease.hold(self._identity, before)
+        if isinstance(written, Lease):
+            self._mine = self._seen = written
+            self._hold(written.term, started + self._settings.duration_seconds, self._others_end)
+        elif isinstance(written, Failed) and written.status != _CONFLICT:
+            logger().warning("Lease cannot be written", status=written.status, why=written.why)
+
+    def _step_down(self, why: str) -> None:
+        self._mine = None
+        super()._step_down(why)

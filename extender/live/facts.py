@@ -1,0 +1,75 @@
+"""What a live cluster must remember of pods and nodes beside accounting: versions, sizes, priorities, locks.
+
+It must not know cards. Invariant: an entry exists exactly while its object does, as far as the watch and filter's
+questions have told.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from extender.live.annotations import NODE_LOCK, annotation_bytes
+from extender.wire import core_v1
+
+
+class PodFacts(NamedTuple):
+    """What bind and waking need of a pod."""
+
+    resource_version: str
+    annotation_bytes: int
+    """Size of the annotations that bind does not overwrite; 0 when it is bound."""
+    priority: int = 0
+    deleting: bool = False
+    bound: bool = False
+    unschedulable: bool = False
+    """kube-scheduler has tried the pod and found no node (condition PodScheduled is False, reason Unschedulable)."""
+
+
+class NodeFacts(NamedTuple):
+    """What the node lock needs of a node."""
+
+    resource_version: str
+    lock: str | None
+    """The lock annotation's text."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """Facts by pod UID and node name."""
+
+    pods: dict[str, PodFacts] = field(default_factory=dict)
+    nodes: dict[str, NodeFacts] = field(default_factory=dict)
+
+
+def pod_facts(wire: core_v1.Pod, overwritten: Collection[str]) -> PodFacts:
+    """Return a pod's facts. `overwritten`: the annotation keys that bind writes in any case."""
+    meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
+    status = wire.status or core_v1.PodStatus()
+    if spec.nodeName:
+        # The rest is asked for only until it is bound, and 100,000 times it would be much.
+        return PodFacts(meta.resourceVersion or "", 0, 0, meta.deletionTimestamp is not None, bound=True)
+    others = {key: value for key, value in (meta.annotations or {}).items() if key not in overwritten}
+    return PodFacts(
+        resource_version=meta.resourceVersion or "",
+        annotation_bytes=annotation_bytes(others),
+        priority=spec.priority or 0,
+        deleting=meta.deletionTimestamp is not None,
+        unschedulable=any(
+            condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
+            for condition in status.conditions or ()
+        ),
+    )
+
+
+def node_facts(meta: core_v1.ObjectMeta) -> NodeFacts:
+    """Return a node's facts."""
+    return NodeFacts(meta.resourceVersion or "", (meta.annotations or {}).get(NODE_LOCK) or None)
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether one resourceVersion is surely older than another of the same resource.
+
+    They are comparable as integers since KEP-5504; others are never called older. A wrong answer costs a conflict and
+    a read, never a booking.
+    """
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

@@ -1,0 +1,78 @@
+"""Reading a whole cluster from the API server, once.
+
+Why it exists: `verify --kubeconfig` must say of a cluster what `verify --cluster` says of its dump. It must not watch.
+Invariant: the objects go the same way as those of files, so the reports are the same.
+"""
+
+from dataclasses import dataclass, field
+
+from accounting.node import Node
+from accounting.pod import Pod
+from accounting.quota import Quota
+from accounting.status import Problem
+from extender.cluster import Objects
+from extender.config import Settings
+from extender.kube.client import KubeClient
+from extender.kube.listing import Expired, ListSettings, Page, list_pages
+from extender.live.app import RUNNING_PODS
+from extender.loading import collect, garbage_collector_paused
+from extender.manifests import parse_manifests
+
+_TRIES = 3
+#: Pods first: a node that is new by now has no pods in the list, but each pod's node is there.
+_RESOURCES: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("Pod", "/api/v1/pods", RUNNING_PODS),
+    ("Node", "/api/v1/nodes", {}),
+    ("ResourceQuota", "/api/v1/resourcequotas", {}),
+)
+
+
+@dataclass(slots=True)
+class _Fetched:
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    quotas: list[Quota] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, objects: Objects) -> None:
+        self.nodes += objects.nodes
+        self.pods += objects.pods
+        self.quotas += objects.quotas
+        self.problems += objects.problems
+
+    def objects(self) -> Objects:
+        return Objects(tuple(self.nodes), tuple(self.pods), tuple(self.quotas), tuple(self.problems))
+
+
+async def fetch_objects(client: KubeClient, settings: Settings, lists: ListSettings | None = None) -> Objects:
+    """List pods, nodes and quotas. Raises `WatchFailed`, and `Expired` if a list grew too old several times."""
+    found = _Fetched()
+    with garbage_collector_paused():
+        for kind, path, query in _RESOURCES:
+            found.add(await _fetch(client, kind, path, query, settings, lists or ListSettings()))
+    return found.objects()
+
+
+async def _fetch(
+    client: KubeClient, kind: str, path: str, query: dict[str, str], settings: Settings, lists: ListSettings
+) -> Objects:
+    for _ in range(_TRIES - 1):
+        try:
+            return await _fetch_once(client, kind, path, query, settings, lists)
+        except Expired:
+            continue
+    return await _fetch_once(client, kind, path, query, settings, lists)
+
+
+async def _fetch_once(
+    client: KubeClient, kind: str, path: str, query: dict[str, str], settings: Settings, lists: ListSettings
+) -> Objects:
+    found = _Fetched()
+    async for page in list_pages(client, path, query, lists):
+        found.add(_converted(kind, page, settings))
+    return found.objects()
+
+
+def _converted(kind: str, page: Page, settings: Settings) -> Objects:
+    body = b'{"kind":"%bList","items":[%b]}' % (kind.encode(), b",".join(map(bytes, page.items)))
+    return collect(parse_manifests(body, "--kubeconfig", kind), settings)

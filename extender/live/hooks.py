@@ -1,0 +1,90 @@
+"""What a live cluster adds to the verbs: readiness, claims, and who was refused.
+
+It must not await anything. Invariant: a claim or a refusal noted here never makes an answer a refusal.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from accounting.claims import Claims, claim_on, crowded_rows
+from accounting.device_table import BoolArray
+from accounting.pod import Pod
+from accounting.snapshot import Snapshot
+from extender.cluster import Cluster
+from extender.hooks import Hooks
+from extender.live.facts import Facts
+from extender.live.leadership import Leadership
+from extender.live.podtable import PodTable
+from extender.live.waker import Waker
+from extender.wire.core_v1 import Pod as WirePod
+
+
+class LiveHooks(Hooks):
+    """Hooks of one live cluster. `steady_seconds` is any clock that does not jump."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        facts: Facts,
+        claims: Claims | None,
+        waker: Waker,
+        leadership: Leadership,
+        is_synced: Callable[[], bool],
+        steady_seconds: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._table = PodTable(cluster, facts)
+        self._claims = claims
+        self._waker = waker
+        self._leadership = leadership
+        self._is_synced = is_synced
+        self._steady_seconds = steady_seconds
+        cluster.claims = claims
+        waker.is_ready = lambda: not self.why_not_ready()
+
+    @property
+    def version(self) -> int:
+        """Changes with the claims."""
+        if self._claims is None:
+            return 0
+        self._claims.expire(self._steady_seconds())
+        return self._claims.version
+
+    def why_not_ready(self) -> str:
+        """A standby and a process that has not listed everything do not know."""
+        if not self._is_synced():
+            return "not ready: the state of the cluster is not known yet"
+        return "" if self._leadership.is_leader() else "not ready: this replica does not lead"
+
+    def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:
+        """Remember the pod's version for bind, where it will probably go, and whether it waits for room."""
+        self._table.asked_about(wire)
+        places: list[int] = np.flatnonzero(feasible).tolist()
+        self._end_outdated_claim(pod.uid, names, places)
+        if len(places) == 1:
+            # Of one node kube-scheduler asks for no scores.
+            self.scored(pod, names[places[0]])
+        if places or pod.invalid:
+            self._waker.passed(pod.uid)
+        else:
+            self._waker.refused(pod)
+
+    def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
+        """Nodes where the pod would not fit beside what others claim."""
+        return None if self._claims is None else crowded_rows(self._cluster.cache, snapshot, pod, self._claims)
+
+    def scored(self, pod: Pod, best: str | None) -> None:
+        """Claim the cards on the best node."""
+        if self._claims is None or best is None:
+            return
+        cache = self._cluster.cache
+        claim = claim_on(cache, cache.snapshot(), pod, best, self._claims)
+        if claim is not None:
+            self._claims.put(pod.uid, claim, self._steady_seconds())
+
+    def _end_outdated_claim(self, uid: str, names: Sequence[str], fitting: list[int]) -> None:
+        """A claim on a node that is no longer offered, or does not fit, is over; another one is left as it is."""
+        node = None if self._claims is None else self._claims.node_of(uid)
+        if self._claims is not None and node is not None and node not in {names[place] for place in fitting}:
+            self._claims.drop(uid)

@@ -1,0 +1,186 @@
+"""The Lease object: reading it, writing it, and whose it is.
+
+Why it exists: two kinds of leadership read the same object. It must not decide who leads. Invariants: a write carries
+the resourceVersion that was read, so of two writers one is refused; labels, owners and fields of others survive it.
+Source: client-go's leader election for the meaning of the fields; every holder but a renewed one raises
+leaseTransitions, so an equal number on an equal object means that nobody else held it in between.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from extender.kube.client import Answer, KubeClient, Unknown
+
+_NOT_FOUND = 404
+#: Names the term whose holder gave the Lease up after its last write was settled.
+_SETTLED = "gpu-extender.io/settled-term"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Times, as client-go's defaults."""
+
+    namespace: str = "kube-system"
+    name: str = "gpu-extender"
+    duration_seconds: float = 15.0
+    retry_seconds: float = 2.0
+    request_timeout_seconds: float = 5.0
+    write_deadline_seconds: float = 10.0
+    """The longest that one write of a leader may take; a new leader waits this long after the old lease's end."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Limit of one request: three that hang one after another end a lease, one does not."""
+        return min(self.request_timeout_seconds, self.duration_seconds / 3)
+
+
+class Term(NamedTuple):
+    """One holder's time without another in between: the object's UID and how often the holder changed."""
+
+    uid: str
+    transitions: int
+
+
+class _Spec(msgspec.Struct, omit_defaults=True):
+    holderIdentity: str | None = None  # noqa: N815 - as the Kubernetes API names it
+    leaseDurationSeconds: int | None = None  # noqa: N815
+    acquireTime: str | None = None  # noqa: N815
+    renewTime: str | None = None  # noqa: N815
+    leaseTransitions: int | None = None  # noqa: N815
+    strategy: str | None = None
+    preferredHolder: str | None = None  # noqa: N815
+
+
+class _Lease(msgspec.Struct):
+    metadata: dict[str, Any]
+    spec: _Spec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A Lease as it was read or written."""
+
+    metadata: dict[str, Any]
+    spec: _Spec
+
+    @property
+    def version(self) -> str:
+        """Changes with every write."""
+        return str(self.metadata.get("resourceVersion") or "")
+
+    @property
+    def holder(self) -> str:
+        """Who holds it; empty when nobody does."""
+        return self.spec.holderIdentity or ""
+
+    @property
+    def term(self) -> Term:
+        """Which holder's time this is."""
+        return Term(str(self.metadata.get("uid") or ""), self.spec.leaseTransitions or 0)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its last holder gave it up and will not write any more; an empty holder alone may be anybody's."""
+        noted = (self.metadata.get("annotations") or {}).get(_SETTLED)
+        return not self.holder and noted == str(self.term.transitions)
+
+    def duration_seconds(self, default: float) -> float:
+        """How long it holds after a renewal."""
+        return float(self.spec.leaseDurationSeconds or default)
+
+
+class Missing(NamedTuple):
+    """There is no such Lease."""
+
+
+class Failed(NamedTuple):
+    """Nothing was learned: no answer, or one that is no Lease."""
+
+    status: int
+    why: str
+
+
+class LeaseClient:
+    """One Lease on the API server."""
+
+    def __init__(self, client: KubeClient, settings: LeaseSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+
+    async def read(self) -> Lease | Missing | Failed:
+        """Return the Lease as it is now."""
+        return await self._send("GET", f"{self._collection}/{self._settings.name}", None)
+
+    async def hold(self, identity: str, before: Lease | None) -> Lease | Missing | Failed:
+        """Write that `identity` holds it from now on; `before` is what is replaced."""
+        known = _Spec() if before is None else before.spec
+        renewed, now = known.holderIdentity == identity, _micro_time()
+        spec = _Spec(
+            holderIdentity=identity,
+            # Never shorter than what this process itself counts on.
+            leaseDurationSeconds=max(1, math.ceil(self._settings.duration_seconds)),
+            acquireTime=known.acquireTime if renewed and known.acquireTime else now,
+            renewTime=now,
+            leaseTransitions=(known.leaseTransitions or 0) + (not renewed and before is not None),
+            strategy=known.strategy,
+            preferredHolder=known.preferredHolder,
+        )
+        return await self._write(spec, before)
+
+    async def free(self, before: Lease) -> Lease | Missing | Failed:
+        """Write that nobody holds it, and that nothing its holder wrote can still take effect."""
+        known, annotations = before.spec, dict(before.metadata.get("annotations") or {})
+        annotations[_SETTLED] = str(before.term.transitions)
+        spec = _Spec(
+            holderIdentity="",
+            leaseDurationSeconds=1,
+            acquireTime=known.acquireTime,
+            renewTime=_micro_time(),
+            leaseTransitions=known.leaseTransitions,
+            strategy=known.strategy,
+            preferredHolder=known.preferredHolder,
+        )
+        return await self._write(spec, Lease(before.metadata | {"annotations": annotations}, before.spec))
+
+    async def _write(self, spec: _Spec, before: Lease | None) -> Lease | Missing | Failed:
+        metadata = {"name": self._settings.name, "namespace": self._settings.namespace}
+        value = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata if before is None else before.metadata,
+            "spec": spec,
+        }
+        body = msgspec.json.encode(value)
+        if before is None:
+            return await self._send("POST", self._collection, body)
+        return await self._send("PUT", f"{self._collection}/{self._settings.name}", body)
+
+    async def _send(self, method: str, path: str, body: bytes | None) -> Lease | Missing | Failed:
+        answer = await self._client.request(
+            method, path, body=body, timeout_seconds=self._settings.timeout_seconds, urgent=True
+        )
+        return _read(answer)
+
+
+def _read(answer: Answer | Unknown) -> Lease | Missing | Failed:
+    if answer.status == _NOT_FOUND:
+        return Missing()
+    if isinstance(answer, Unknown) or not answer.ok:
+        return Failed(answer.status, answer.message)
+    try:
+        lease = msgspec.json.decode(answer.body, type=_Lease)
+    except msgspec.DecodeError as error:
+        return Failed(0, f"the Lease does not decode: {error}")
+    if not lease.metadata.get("resourceVersion"):
+        return Failed(0, "the Lease has no resourceVersion")
+    return Lease(lease.metadata, lease.spec or _Spec())
+
+
+def _micro_time() -> str:
+    """Return the time as the API writes a MicroTime. Nobody's decision depends on it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,274 @@
+"""HAMi's node lock: at most one pod per node between bind and the device plugin's last Allocate.
+
+Why it exists: the plugin finds the pod that it serves through this annotation. It must not know cards. Invariants:
+waiting pods of a node are served in the order in which they came and hold nothing meanwhile; a lock whose owner is
+gone, finished or has given up is stale at once; a lock is removed only with its exact text, and what this process took
+and did not hand over it removes, however often that must be tried. Source: HAMi v2.10 nodelock:
+`<RFC 3339 time>,<namespace>,<name>`, older releases wrote the time only.
+
+One lock costs one PATCH: the node's version is known from the watch, or from the answer to our last write.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from extender.kube.client import MERGE_PATCH, Answer, KubeClient, Unknown
+from extender.live.annotations import NODE_LOCK
+from extender.live.facts import Facts, NodeFacts, node_facts
+from extender.live.turns import Turns
+from extender.logs import logger
+from extender.wire import core_v1
+
+_CONFLICT = 409
+_NOT_FOUND = 404
+_SERVER_ERROR = 500
+#: HAMi's own limit; whatever holds a lock longer has failed. The same for a time that far in the future.
+EXPIRY = timedelta(minutes=5)
+#: Lock and Binding are written within one httpTimeout. An owner that is not on the node by then has given up: its
+#: scheduler was killed in between, or could not release.
+ABANDONED = timedelta(seconds=20)
+#: A node that stays locked is read again after this time, in case its watch has fallen silent.
+_LOOK_AGAIN_SECONDS = 2.0
+#: How long a bind waits for its release before it answers; the release goes on.
+_RELEASE_WAIT_SECONDS = 0.5
+_REQUEST_SECONDS = 5.0
+_PAUSE_SECONDS = (0.1, 5.0)
+
+
+class LockOwner(NamedTuple):
+    """Who holds a lock, and since when."""
+
+    since: datetime
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """The lock could not be had in time."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The lock is ours; the text proves it. `version`: the node's resourceVersion with it, "" if not known."""
+
+    node: str
+    text: str
+    version: str
+
+
+class _Status(msgspec.Struct):
+    phase: str | None = None
+
+
+class _Spec(msgspec.Struct):
+    nodeName: str | None = None  # noqa: N815 - the API's name
+
+
+class _Owner(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Node(msgspec.Struct):
+    metadata: core_v1.ObjectMeta
+
+
+def parse_lock(text: str) -> LockOwner | None:
+    """Read a lock; None if it is unreadable. The old form without an owner has empty names."""
+    parts = text.split(",")
+    if len(parts) not in (1, 3):
+        return None
+    try:
+        since = datetime.fromisoformat(parts[0])
+    except ValueError:
+        return None
+    since = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
+    return LockOwner(since, *(parts[1:] or ("", "")))
+
+
+class NodeLocks:
+    """The locks of all nodes."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        facts: Facts,
+        is_alive: Callable[[str, str], bool],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._facts = facts
+        self._is_alive = is_alive
+        self._now = now
+        self._turns = Turns()
+        self._changed: dict[str, asyncio.Event] = {}  # node -> set when its lock annotation changed
+        self._releasing: set[asyncio.Task[None]] = set()
+
+    def turn(self, node: str, deadline: float) -> AbstractAsyncContextManager[bool]:
+        """Wait for the node's turn; enters with False when it did not come until `deadline` (loop time)."""
+        return self._turns.of(node, deadline)
+
+    def notify(self, node: str) -> None:
+        """A node's lock annotation changed, or the node is gone."""
+        changed = self._changed.get(node)
+        if changed is not None:
+            changed.set()
+
+    def look_again(self) -> None:
+        """A pod is gone: whoever waits for a lock looks whether it was the owner's."""
+        for changed in self._changed.values():
+            changed.set()
+
+    async def take(self, node: str, namespace: str, name: str, deadline: float) -> Held | Contended:
+        """Take the lock for a pod, waiting until `deadline` (loop time). The caller has the node's turn."""
+        text = f"{self._now().strftime('%Y-%m-%dT%H:%M:%SZ')},{namespace},{name}"
+        self._changed[node] = asyncio.Event()
+        try:
+            return await self._take(node, LockOwner(self._now(), namespace, name), text, deadline)
+        finally:
+            del self._changed[node]
+
+    async def release(self, held: Held) -> None:
+        """Take our lock off a node if it is still ours. Goes on in the background when it takes long."""
+        task = asyncio.get_running_loop().create_task(self._release(held))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+        await asyncio.wait({task}, timeout=_RELEASE_WAIT_SECONDS)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for releases under way."""
+        if self._releasing:
+            await asyncio.wait(set(self._releasing), timeout=seconds)
+
+    # -- taking ---------------------------------------------------------------------------------------------------
+
+    async def _take(self, node: str, owner: LockOwner, text: str, deadline: float) -> Held | Contended:
+        why, unsure, pause = f"no time left to lock node {node}", False, 0.0
+        while (left := deadline - asyncio.get_running_loop().time()) > 0:
+            self._changed[node].clear()
+            facts = self._facts.nodes.get(node)
+            if facts is None:
+                return Contended(f"node {node} is gone")
+            if facts.lock == text:
+                return Held(node, text, facts.resource_version)
+            blocking = await self._blocking(node, facts.lock, owner, deadline)
+            if blocking is not None:
+                why = f"node {node} is locked by {blocking}"
+                await self._wait(node, left)
+                continue
+            answer = await self._write(node, facts.resource_version, text, left)
+            if isinstance(answer, NodeFacts):
+                return Held(node, text, answer.resource_version)
+            why = f"node {node} cannot be locked: {answer.message}"
+            if _is_refusal(answer):
+                break
+            unsure |= answer.sent if isinstance(answer, Unknown) else answer.status != _CONFLICT
+            await asyncio.sleep(min(left, pause))
+            pause = min(1.0, 2 * pause or _PAUSE_SECONDS[0])
+            await self._read(node, left)
+        if unsure:
+            await self.release(Held(node, text, ""))
+        return Contended(why)
+
+    async def _wait(self, node: str, left: float) -> None:
+        """Wait until the lock changes; a node that stays silent is read."""
+        try:
+            async with asyncio.timeout(min(left, _LOOK_AGAIN_SECONDS)):
+                await self._changed[node].wait()
+        except TimeoutError:
+            if left > _LOOK_AGAIN_SECONDS:
+                await self._read(node, left - _LOOK_AGAIN_SECONDS)
+
+    async def _blocking(self, node: str, text: str | None, asking: LockOwner, deadline: float) -> str | None:
+        """Return who blocks, None if the lock is free, ours or stale."""
+        owner = None if text is None else parse_lock(text)
+        if owner is None or owner[1:] == asking[1:]:
+            return None
+        age = self._now() - owner.since
+        if abs(age) > EXPIRY:
+            return None
+        if not owner.name:
+            return "an unnamed owner"
+        stale = age > ABANDONED or not self._is_alive(owner.namespace, owner.name)
+        if stale and await self._is_over(node, owner, age, deadline):
+            return None
+        return f"{owner.namespace}/{owner.name}"
+
+    async def _is_over(self, node: str, owner: LockOwner, age: timedelta, deadline: float) -> bool:
+        """Ask the API server whether an owner has ended. Memory is not enough: of a new pod the watch tells late."""
+        path = f"/api/v1/namespaces/{owner.namespace}/pods/{owner.name}"
+        left = deadline - asyncio.get_running_loop().time()
+        answer = await self._client.request("GET", path, timeout_seconds=max(0.1, min(left, _REQUEST_SECONDS)))
+        if answer.status == _NOT_FOUND:
+            return True
+        if not (isinstance(answer, Answer) and answer.ok):
+            return False
+        pod = msgspec.json.decode(answer.body, type=_Owner)
+        return pod.status.phase in ("Succeeded", "Failed") or (age > ABANDONED and pod.spec.nodeName != node)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    async def _release(self, held: Held) -> None:
+        pause, longest = _PAUSE_SECONDS
+        end = asyncio.get_running_loop().time() + EXPIRY.total_seconds()
+        version = held.version
+        while asyncio.get_running_loop().time() < end:
+            if version:
+                answer = await self._write(held.node, version, None, _REQUEST_SECONDS)
+                if isinstance(answer, NodeFacts) or answer.status == _NOT_FOUND:
+                    return
+            facts = await self._read(held.node, _REQUEST_SECONDS)
+            if facts is None:
+                return
+            version_was, version = version, ""
+            if isinstance(facts, NodeFacts):
+                version = facts.resource_version if facts.lock == held.text else ""
+                # A lock whose write got no answer may still come, for a while.
+                if not version and (held.version or pause >= 1):
+                    return
+            if version in ("", version_was):
+                await asyncio.sleep(pause)
+                pause = min(longest, 2 * pause)
+        logger().error("node lock cannot be released", node=held.node, lock=held.text)
+
+    async def _write(
+        self, node: str, version: str, text: str | None, timeout_seconds: float
+    ) -> NodeFacts | Answer | Unknown:
+        """Set or remove the annotation, on exactly that version of the node; returns the node's facts if it is done."""
+        metadata: dict[str, object] = {"annotations": {NODE_LOCK: text}, "resourceVersion": version}
+        body = json.dumps({"metadata": metadata}).encode()
+        answer = await self._client.request(
+            "PATCH", f"/api/v1/nodes/{node}", body=body, content_type=MERGE_PATCH, timeout_seconds=timeout_seconds
+        )
+        return self._note(node, answer) if isinstance(answer, Answer) and answer.ok else answer
+
+    async def _read(self, node: str, timeout_seconds: float) -> NodeFacts | Unknown | None:
+        """Read a node and remember what it says; None if it is gone."""
+        answer = await self._client.request("GET", f"/api/v1/nodes/{node}", timeout_seconds=max(0.1, timeout_seconds))
+        if isinstance(answer, Unknown):
+            return answer
+        if answer.status == _NOT_FOUND:
+            return None
+        return self._note(node, answer) if answer.ok else Unknown(f"{answer.status} {answer.message}")
+
+    def _note(self, node: str, answer: Answer) -> NodeFacts:
+        facts = node_facts(msgspec.json.decode(answer.body, type=_Node).metadata)
+        if node in self._facts.nodes:
+            self._facts.nodes[node] = facts
+        self.notify(node)
+        return facts
+
+
+def _is_refusal(answer: Answer | Unknown) -> bool:
+    """Whether a write surely did not happen and would not at another try."""
+    return isinstance(answer, Answer) and answer.status < _SERVER_ERROR and answer.status != _CONFLICT

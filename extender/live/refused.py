@@ -1,0 +1,124 @@
+"""Pods that filter refused on every node, in the order in which they should be woken.
+
+Why it exists: ten thousand pods of one deployment ask for the same, so what would help one is judged once for all of
+them. It must not know nodes. Invariants: pods whose demand is equal are one group; within it the highest priority goes
+first, then who was woken in vain less often, then the longest refused; the oldest are forgotten when there are too
+many.
+"""
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from accounting.pod import Pod
+
+
+class Rank(NamedTuple):
+    """The order of waking; the smallest goes first."""
+
+    low_priority: int
+    in_vain: int
+    """How often it was woken and refused again: something that is not seen here keeps it out."""
+    refused_at: float
+    uid: str
+
+
+@dataclass(slots=True)
+class Refused:
+    """One refused pod. Times are the loop's."""
+
+    pod: Pod
+    demand: object
+    rank: Rank
+    woken_at: float = float("-inf")
+    asked_again: bool = True
+    """Filter has judged it since it was woken, or the patch failed; else it still may take what it was woken for."""
+
+
+class RefusedPods:
+    """All refused pods, by UID and by demand."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pods: OrderedDict[str, Refused] = OrderedDict()  # pod UID -> pod, longest refused first
+        self._groups: dict[object, list[Rank]] = {}  # demand -> sorted ranks
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def get(self, uid: str) -> Refused | None:
+        """Return a refused pod."""
+        return self._pods.get(uid)
+
+    def put(self, pod: Pod, priority: int, now: float) -> None:
+        """Note that a pod was refused, perhaps once more."""
+        known, demand = self._pods.get(pod.uid), _demand(pod)
+        rank = Rank(-priority, 0, now, pod.uid)
+        if known is not None:
+            rank = rank._replace(in_vain=known.rank.in_vain + (not known.asked_again), refused_at=known.rank.refused_at)
+            if (known.demand, known.rank) == (demand, rank):
+                known.pod, known.asked_again = pod, True
+                return
+        refused = Refused(pod, demand, rank, float("-inf") if known is None else known.woken_at)
+        self.drop(pod.uid)
+        self._pods[pod.uid] = refused
+        insort(self._groups.setdefault(demand, []), rank)
+        if len(self._pods) > self._most:
+            self.drop(next(iter(self._pods)))
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod."""
+        refused = self._pods.pop(uid, None)
+        if refused is None:
+            return
+        group = self._groups[refused.demand]
+        del group[bisect_left(group, refused.rank)]
+        if not group:
+            del self._groups[refused.demand]
+
+    def in_order(self) -> "Order":
+        """Return the pods as they are now, in the order of waking."""
+        return Order(self._pods, self._groups)
+
+
+class Order:
+    """Goes through refused pods in order. A demand that fits nowhere is left out from then on.
+
+    A pod that is refused meanwhile is left for the next time.
+    """
+
+    def __init__(self, pods: OrderedDict[str, Refused], groups: dict[object, list[Rank]]) -> None:
+        self._pods = pods
+        self._next = [(group[0], number, 0) for number, group in enumerate(groups.values())]
+        self._groups = list(groups.values())
+        self._copies: dict[int, list[Rank]] = {}
+        heapify(self._next)
+        self._group = self._place = 0
+
+    def next(self) -> Refused | None:
+        """Return the next pod that is still refused; None at the end."""
+        while self._next:
+            rank, self._group, self._place = heappop(self._next)
+            found = self._pods.get(rank.uid)
+            if found is not None and found.rank == rank:
+                return found
+            self.more_of_this_demand()
+        return None
+
+    def more_of_this_demand(self) -> None:
+        """Go on with the pods whose demand is that of the last one; else they are passed over."""
+        ranks = self._copies.get(self._group)
+        if ranks is None:
+            # Most demands fit nowhere and are looked at once, so the others are copied when they are needed.
+            ranks = self._copies[self._group] = list(self._groups[self._group])
+        place = self._place + 1
+        if place < len(ranks):
+            heappush(self._next, (ranks[place], self._group, place))
+
+
+def _demand(pod: Pod) -> object:
+    """Return what decides whether a pod fits; pods of one owner are equal in it."""
+    asking = tuple((container.kind, container.request) for container in pod.containers)
+    return pod.namespace, asking, pod.selection, pod.policies

@@ -1,0 +1,197 @@
+"""From watched objects to the cluster and the facts.
+
+It must not do I/O. Invariants: one object that does not decode changes nothing but itself; pods that neither ask for
+nor hold cards leave nothing behind; a change that may have freed something is told to `on_freed` with the node's
+name.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from accounting.pod_record import PodRecord
+from extender.cluster import Cluster
+from extender.convert import convert_node, convert_quota
+from extender.kube.reflector import Change
+from extender.live.facts import Facts, NodeFacts, is_older, node_facts
+from extender.live.podtable import PodTable
+from extender.logs import logger
+from extender.wire import core_v1
+
+Freed = Callable[[str], None]
+
+
+class PodSink:
+    """Pods by UID."""
+
+    def __init__(self, cluster: Cluster, facts: Facts, on_freed: Freed, on_seen: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._facts = facts
+        self._table = PodTable(cluster, facts)
+        self._on_freed = on_freed
+        self._on_seen = on_seen
+        self._decoder = msgspec.json.Decoder(core_v1.Pod)
+
+    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
+        """Take one pod."""
+        try:
+            wire = self._decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            return self._undecodable(change, raw, str(error))
+        uid = wire.metadata.uid if wire.metadata is not None else None
+        if not uid:
+            logger().error("pod without a UID")
+            return None
+        before = self._cluster.cache.pods.get(uid)
+        try:
+            if change is Change.DELETED:
+                self._table.gone(uid)
+            else:
+                self._table.told(wire)
+        except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen
+            logger().exception("pod cannot be taken", uid=uid)
+            return uid
+        self._tell(before, self._cluster.cache.pods.get(uid))
+        self._on_seen(uid)
+        return uid
+
+    def replaced(self, identities: set[str]) -> None:
+        """Give up every pod that a list did not name, unless a bind of it is in flight."""
+        for uid in sorted(self._facts.pods.keys() - identities):
+            before = self._cluster.cache.pods.get(uid)
+            if self._table.unlisted(uid):
+                self._tell(before, None)
+            self._on_seen(uid)
+
+    def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> str | None:
+        """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""
+        uid = _meta(raw).uid
+        logger().error("pod does not decode", uid=uid, why=why)
+        if uid and change is Change.DELETED:
+            before = self._cluster.cache.pods.get(uid)
+            self._table.gone(uid)
+            self._tell(before, None)
+            self._on_seen(uid)
+        return uid
+
+    def _tell(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        """Report a node on which a pod holds less than before."""
+        if before is None or before is after or before.node is None:
+            return
+        if after is None or after.node != before.node or after.held != before.held or after.blocks != before.blocks:
+            self._on_freed(before.node)
+
+
+class NodeSink:
+    """Nodes by name."""
+
+    def __init__(self, cluster: Cluster, facts: Facts, on_freed: Freed, on_lock: Freed) -> None:
+        self._cluster = cluster
+        self._facts = facts
+        self._on_freed = on_freed
+        self._on_lock = on_lock
+        self._decoder = msgspec.json.Decoder(core_v1.Node)
+
+    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
+        """Take one node."""
+        try:
+            wire = self._decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            return self._undecodable(change, raw, str(error))
+        meta = wire.metadata
+        if meta is None or not meta.name:
+            logger().error("node without a name")
+            return None
+        if change is Change.DELETED:
+            self._drop(meta.name)
+            return meta.name
+        generation = self._cluster.cache.generation
+        try:
+            self._cluster.cache.update_node(convert_node(wire, self._cluster.settings))
+        except Exception:  # noqa: BLE001 - as for pods
+            logger().exception("node cannot be taken", node=meta.name)
+            return meta.name
+        self._note(meta.name, node_facts(meta))
+        if self._cluster.cache.generation != generation:
+            self._on_freed(meta.name)
+        return meta.name
+
+    def replaced(self, identities: set[str]) -> None:
+        """Drop every node that a list did not name."""
+        for name in sorted(self._facts.nodes.keys() - identities):
+            self._drop(name)
+
+    def _note(self, name: str, facts: NodeFacts) -> None:
+        """Remember a node's version and lock, unless our own write of the lock has told of a newer one."""
+        known = self._facts.nodes.get(name)
+        if known is not None and is_older(facts.resource_version, known.resource_version):
+            return
+        self._facts.nodes[name] = facts
+        if known is None or known.lock != facts.lock:
+            self._on_lock(name)
+
+    def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> str | None:
+        """Keep what is known of a node whose new object does not decode, and say so; a deletion still counts."""
+        name = _meta(raw).name
+        logger().error("node does not decode", node=name, why=why)
+        if name and change is Change.DELETED:
+            self._drop(name)
+        return name
+
+    def _drop(self, name: str) -> None:
+        self._facts.nodes.pop(name, None)
+        self._cluster.cache.remove_node(name)
+        self._on_lock(name)
+
+
+class QuotaSink:
+    """ResourceQuotas by namespace and name."""
+
+    def __init__(self, cluster: Cluster, on_freed: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._on_freed = on_freed
+        self._known: dict[str, tuple[str, str]] = {}
+        self._decoder = msgspec.json.Decoder(core_v1.ResourceQuota)
+
+    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
+        """Take one quota."""
+        try:
+            quota = convert_quota(self._decoder.decode(raw), self._cluster.settings)
+        except msgspec.DecodeError as error:
+            # What is known of it stays.
+            meta = _meta(raw)
+            logger().error("resourcequota does not decode", quota=f"{meta.namespace}/{meta.name}", why=str(error))
+            return f"{meta.namespace}/{meta.name}" if meta.name else None
+        identity = f"{quota.namespace}/{quota.name}"
+        if change is Change.DELETED:
+            self._known.pop(identity, None)
+            self._cluster.remove_quota(quota.namespace, quota.name)
+        else:
+            self._known[identity] = quota.namespace, quota.name
+            self._cluster.put_quota(quota)
+        self._on_freed()
+        return identity
+
+    def replaced(self, identities: set[str]) -> None:
+        """Drop every quota that a list did not name."""
+        for identity in sorted(self._known.keys() - identities):
+            self._cluster.remove_quota(*self._known.pop(identity))
+            self._on_freed()
+
+
+class _Meta(msgspec.Struct):
+    uid: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta | None = None
+
+
+def _meta(raw: msgspec.Raw) -> _Meta:
+    """Return what names an object, as far as it can be read."""
+    try:
+        return msgspec.json.decode(raw, type=_Object).metadata or _Meta()
+    except msgspec.DecodeError:
+        return _Meta()

@@ -1,0 +1,65 @@
+"""Some nodes as they would be if the pods that are being woken were on them already.
+
+Why it exists: a card that is free once must be promised once. It must not change the cluster. Invariant: the first pod
+that is placed sees the nodes as they are; each held one makes them smaller for those after it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from accounting.allocate import Placement, allocate_in
+from accounting.claims import hold
+from accounting.filter import feasible_on
+from accounting.holdings import Total, requested_total
+from accounting.pod import Pod
+from extender.cluster import Cluster
+
+
+class Placed(NamedTuple):
+    """A pod with cards on one of the nodes."""
+
+    pod: Pod
+    column: int
+    placement: Placement
+
+
+class Trial:
+    """A view of some nodes."""
+
+    def __init__(self, cluster: Cluster, nodes: list[str]) -> None:
+        self._cluster = cluster
+        self._nodes = [name for name in nodes if name in cluster.cache.nodes]
+        self._snapshot = cluster.cache.snapshot()
+        self._positions = [dict(cluster.cache.positions(name)) for name in self._nodes]
+        self._view = self._snapshot.take(self._snapshot.rows_of(self._nodes))
+        self._promised: dict[str, Total] = {}  # namespace -> what the held pods will be charged
+
+    def place(self, pod: Pod) -> Placed | None:
+        """Return the pod with cards on the first node where it fits; None if it fits nowhere or its quota forbids."""
+        if not self._nodes or self._is_over_quota(pod):
+            return None
+        columns = np.flatnonzero(feasible_on(self._view, pod, self._snapshot))
+        if not len(columns):
+            return None
+        column = int(columns[0])
+        uuids = {position: uuid for uuid, position in self._positions[column].items()}
+        placement = allocate_in(self._view.take(columns[:1]), pod, self._snapshot, uuids)
+        return None if placement is None else Placed(pod, column, placement)
+
+    def hold(self, placed: Placed) -> None:
+        """Count a pod as if it were there."""
+        total = requested_total(placed.pod.containers)[0]
+        namespace = placed.pod.namespace
+        hold(self._view, placed.column, self._positions[placed.column], placed.placement.peak, total.count)
+        self._view = self._view.refreshed()
+        self._promised[namespace] = _plus(self._promised.get(namespace, Total()), total)
+
+    def _is_over_quota(self, pod: Pod) -> bool:
+        used = _plus(self._cluster.cache.used(pod.namespace), self._promised.get(pod.namespace, Total()))
+        needed = requested_total(pod.containers)[0]
+        return bool(self._cluster.quotas.exceeded(pod.namespace, used, needed))
+
+
+def _plus(one: Total, other: Total) -> Total:
+    return Total(*(a + b for a, b in zip(one, other, strict=True)))

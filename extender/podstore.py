@@ -1,0 +1,101 @@
+"""Pods by UID, kept small.
+
+Why it exists: 100,000 pods must fit in memory, and the rows of an allocation take more room than all the rest of a pod,
+while hardly anybody asks for them. It must not know where pods come from. Invariant: what is taken out equals what was
+put in.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
+
+from accounting.codec import decode_allocation, encode_allocation
+from accounting.pod import Pod
+
+_lasting = attrgetter(*(field.name for field in fields(Pod) if field.name not in ("inits_over", "allocation")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed(Pod):
+    """A pod whose rows are text."""
+
+    text: str = ""
+
+
+class PodStore(Mapping[str, Pod]):
+    """Pods by UID. `vendor_key` stands in the rows' text, as the cluster's own annotations have it."""
+
+    def __init__(self, vendor_key: str) -> None:
+        self._vendor_key = vendor_key
+        self._pods: dict[str, Pod] = {}
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pods
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pods)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __getitem__(self, uid: str) -> Pod:
+        return _unpacked(self._pods[uid])
+
+    def put(self, pod: Pod, text: str = "") -> None:
+        """Keep a pod. `text`: what its rows were read from, if they were."""
+        allocation = pod.allocation
+        if isinstance(allocation, tuple) and any(allocation):
+            text = text or encode_allocation(allocation, self._vendor_key)
+            self._pods[pod.uid] = _packed(pod, text)
+        else:
+            self._pods[pod.uid] = pod
+
+    def put_text(self, pod: Pod, text: str) -> None:
+        """Keep a pod, given without its rows, and the text of these, which is not empty."""
+        self._pods[pod.uid] = _packed(pod, text)
+
+    def __delitem__(self, uid: str) -> None:
+        del self._pods[uid]
+
+    def bare(self, uid: str) -> Pod | None:
+        """Return a pod without its rows, which is quick."""
+        return self._pods.get(uid)
+
+    def has(self, pod: Pod, text: str) -> bool:
+        """Whether a pod, given without its rows, and the text of these are what is kept, its inits' state apart."""
+        kept = self._pods.get(pod.uid)
+        return isinstance(kept, _Packed) and kept.text == text and bool(_lasting(kept) == _lasting(pod))
+
+    def concerning_cards(self) -> Iterator[Pod]:
+        """Yield the pods that ask for or hold cards."""
+        return (_unpacked(pod) for pod in self._pods.values() if pod.asks or _has_allocation(pod))
+
+
+def _has_allocation(pod: Pod) -> bool:
+    return isinstance(pod, _Packed) or pod.allocation is not None
+
+
+def _packed(pod: Pod, text: str) -> _Packed:
+    return _Packed(
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        pod.containers,
+        pod.node,
+        pod.terminal,
+        pod.deleting,
+        pod.inits_over,
+        None,
+        pod.invalid,
+        pod.selection,
+        pod.policies,
+        pod.api_charge,
+        text,
+    )
+
+
+def _unpacked(pod: Pod) -> Pod:
+    if not isinstance(pod, _Packed):
+        return pod
+    return pod.with_allocation(decode_allocation(pod.text, len(pod.containers), "allocation", sys.intern))

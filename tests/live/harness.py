@@ -1,0 +1,271 @@
+"""A live extender against the API server for tests: real HTTP on loopback, everything in one event loop.
+
+It exists so that a test of the live cluster reads as a story of objects, requests and faults. It must not know what a
+test expects. Invariant: objects change through the API server's own rules; what the extender holds is judged against
+the reference over the API server's objects, never against what the extender says of itself.
+
+    async with running(node("n1"), lock_mode=False) as bench:
+        pod = bench.kube.create(pod("p"))
+        await bench.scheduler.place(pod)
+        await bench.agrees()
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from kubernetes_asyncio.client import Configuration
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from extender.config import ServerSettings, Settings
+from extender.hooks import Hooks
+from extender.kube.client import KubeClient
+from extender.kube.connection import Connection
+from extender.kube.reflector import ReflectorSettings
+from extender.live.app import LiveExtender, LiveSettings
+from extender.live.binder import BindSettings
+from extender.live.waker import WakeSettings
+from extender.server import OnAnswer, make_app, start
+from extender.wire.extender_v1 import BindingArgs
+from tests.apiserver.node_actor import NodeActor
+from tests.apiserver.server import ApiServer
+from tests.extender.objects import Json
+from tests.live.harness_audit import Audit
+from tests.live.harness_kube import Kube
+from tests.live.harness_scheduler import Scheduler
+
+__all__ = ["Bench", "Extender", "Kube", "eventually", "live_settings", "names", "report", "running", "stalls"]
+
+#: Long enough for a loaded machine; nothing that works waits so long.
+PATIENCE_SECONDS = 10.0
+
+
+async def eventually(holds: Callable[[], bool], what: str = "", *, seconds: float = PATIENCE_SECONDS) -> float:
+    """Wait until something holds; returns how long it took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while not holds():
+        assert loop.time() < began + seconds, f"not within {seconds} s: {what or holds}"
+        await asyncio.sleep(0.002)
+    return loop.time() - began
+
+
+@asynccontextmanager
+async def stalls() -> AsyncIterator[list[float]]:
+    """Measure for how long the event loop is busy at a stretch, in seconds; the longest is the first of the list.
+
+    Measured as this thread's own time, so that a loaded machine is no stall. The collector is kept away from what is
+    there already, as it is in the served process.
+    """
+    worst = [0.0]
+
+    async def measure() -> None:
+        while True:
+            began = time.thread_time()
+            await asyncio.sleep(0.001)
+            worst[0] = max(worst[0], time.thread_time() - began)
+
+    gc.collect()
+    gc.freeze()
+    measuring = asyncio.create_task(measure())
+    try:
+        yield worst
+    finally:
+        measuring.cancel()
+        gc.unfreeze()
+
+
+def report(figures: str) -> None:
+    """Say what was measured; `pytest -s` shows it."""
+    sys.stdout.write(f"{figures}\n")
+
+
+class _Live:
+    """What the HTTP server asks of the live parts."""
+
+    def __init__(self, live: LiveExtender) -> None:
+        self._live = live
+        self.hooks: Hooks = live.hooks
+        self.collector: Collector = CollectorRegistry()
+        self.on_answer: OnAnswer | None = None
+
+    def is_ready(self) -> bool:
+        return self._live.is_ready()
+
+    async def bind(self, args: BindingArgs) -> str:
+        return await self._live.binder.bind(args)
+
+    async def compare(self) -> Json:
+        return (await self._live.compare()).as_json()
+
+
+class Extender:
+    """One process of the extender: its live parts and its HTTP server."""
+
+    def __init__(self, live: LiveExtender, runner: web.AppRunner, session: aiohttp.ClientSession) -> None:
+        self.live = live
+        self.session = session
+        self._runner = runner
+
+    @classmethod
+    async def boot(cls, url: str, settings: LiveSettings) -> "Extender":
+        """Start a process; it is not synced yet."""
+        configuration = Configuration()
+        configuration.host = url
+        live = LiveExtender(KubeClient(Connection(configuration)), Settings(), settings)
+        server = ServerSettings(port=0, shutdown_seconds=0.1)
+        runner, port = await start(make_app(live.cluster, server, _Live(live)), server)
+        await live.start()
+        connector = aiohttp.TCPConnector(limit=0)
+        return cls(live, runner, aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector))
+
+    async def kill(self) -> None:
+        """End without settling anything, as a process that is killed; requests that were sent go on their way."""
+        await self.session.close()
+        await self.live.stop(0)
+        await self._runner.cleanup()
+
+    async def ready(self) -> None:
+        """Wait until verbs are answered."""
+        await eventually(self.live.is_ready, "the extender is ready")
+
+
+class Bench:
+    """The API server, one extender, a scheduler that asks it, and the audit."""
+
+    def __init__(self, api: ApiServer, settings: LiveSettings) -> None:
+        self.api = api
+        self.kube = Kube(api)
+        self.audit = Audit(api)
+        self.settings = settings
+        self.extender: Extender
+        self.scheduler: Scheduler
+
+    @property
+    def live(self) -> LiveExtender:
+        """The live parts of the extender that runs now."""
+        return self.extender.live
+
+    @property
+    def requests(self) -> int:
+        """Requests that the extender has sent to the API server, watches aside."""
+        return self.live.client.requests
+
+    async def boot(self) -> None:
+        """Start the extender and wait until it is ready."""
+        self.extender = await Extender.boot(self.api.url, self.settings)
+        await self.extender.ready()
+        # What happens from now on is an event, not part of a list, and not taken up from an earlier process.
+        await eventually(lambda: self.live.waker.is_on_duty, "waking is on duty")
+        await eventually(lambda: {"pods", "nodes", "resourcequotas"} <= self._watched(), "the watches are open")
+        self.scheduler = Scheduler(self.extender.session, self.kube)
+
+    def _watched(self) -> set[str]:
+        return {watch.resource.plural for watch in self.api._watches}
+
+    async def restart(self) -> None:
+        """Kill the extender and start another one."""
+        await self.extender.kill()
+        await self.boot()
+
+    async def agrees(self, *, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until the extender's state is what the reference computes from the API server's objects."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (difference := self.audit.difference(self.live.cluster)) is not None:
+            assert loop.time() < end, difference
+            await asyncio.sleep(0.005)
+        assert self.audit.overcommitted == []
+
+    async def caught_up(self) -> None:
+        """Wait until the extender has seen every change of pods and nodes so far."""
+        marker = f"marker-{self.api.store.version}"
+        self.kube.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": marker}})
+        await eventually(lambda: marker in self.live.facts.nodes, "the watch of nodes")
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": marker}, "spec": _ASKING}
+        uid = self.kube.create(pod)["metadata"]["uid"]
+        await eventually(lambda: self.live.cluster.pod(uid) is not None, "the watch of pods")
+        self.kube.delete_pod(marker)
+        self.kube.delete_node(marker)
+        await eventually(lambda: self.live.cluster.pod(uid) is None and marker not in self.live.facts.nodes)
+
+    @asynccontextmanager
+    async def watch_gap(self, resource: str = "pods") -> AsyncIterator[None]:
+        """Every event of a resource that happens in the block is lost, and nobody notices."""
+
+        def positions() -> list[int]:
+            return [watch.position for watch in self.api._watches if watch.resource.plural == resource]
+
+        # A watch that begins later would be told of the past.
+        await eventually(lambda: bool(positions()), f"a watch of {resource} is open")
+        rule = self.api.faults.add(fault="drop", resource=resource, verb="watch")
+        yield
+        now = self.api.store.version
+        await eventually(lambda: min(positions(), default=0) >= now, f"all events of {resource} are lost")
+        self.api.faults.remove(rule.id)
+
+    @asynccontextmanager
+    async def node_actor(self) -> AsyncIterator[NodeActor]:
+        """All kubelets and device plugins, as long as the block runs."""
+        async with aiohttp.ClientSession(self.api.url, read_bufsize=2**22) as session:
+            actor = NodeActor(session)
+            following = asyncio.create_task(actor.follow())
+            try:
+                yield actor
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+
+_LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}
+_ASKING = {"containers": [{"name": "a", "image": "a", "resources": {"limits": _LIMITS}}]}
+
+
+def live_settings(
+    *,
+    lock_mode: bool = False,
+    claims: bool = True,
+    http_timeout_seconds: float = 5.0,
+    wake: WakeSettings | None = None,
+    resolve_seconds: tuple[float, float] = (0.02, 0.2),
+) -> LiveSettings:
+    """Settings of one replica that always leads, with short pauses."""
+    return LiveSettings(
+        leader_elect=False,
+        bind=BindSettings(http_timeout_seconds, lock_mode=lock_mode, resolve_seconds=resolve_seconds),
+        wake=wake or WakeSettings(),
+        reflector=replace(ReflectorSettings(), backoff_seconds=(0.01, 0.05)),
+        claims=claims,
+        identity="test",
+    )
+
+
+@asynccontextmanager
+async def running(
+    *objects: Json,
+    settings: LiveSettings | None = None,
+    history_limit: int = 10_000,
+    **how: Any,  # noqa: ANN401
+) -> AsyncIterator[Bench]:
+    """An API server with these objects and an extender that has listed them. `how`: see `live_settings`."""
+    async with ApiServer(history_limit=history_limit) as api:
+        api.load(objects)
+        bench = Bench(api, settings or live_settings(**how))
+        await bench.boot()
+        try:
+            yield bench
+        finally:
+            await bench.extender.kill()
+            bench.audit.close()
+
+
+def names(objects: Sequence[Json]) -> list[str]:
+    """The names of objects."""
+    return [obj["metadata"]["name"] for obj in objects]

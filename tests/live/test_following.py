@@ -1,0 +1,164 @@
+"""Leading when this host's kube-scheduler does: whose Lease it is, from when and until when it counts.
+
+It exists because the extender sees another's renewals late, and must not count on them longer than their holder does.
+It must not write the Lease. Invariant: no test depends on a look being quick.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from extender.live.leadership import steady_seconds
+from extender.live.lease import LeaseSettings
+from tests.apiserver.server import ApiServer
+from tests.live.harness import eventually
+from tests.live.leader_harness import Candidate, candidate, delete_lease, lease_of, write_lease
+
+SETTINGS = LeaseSettings(duration_seconds=1.0, retry_seconds=0.1, write_deadline_seconds=0.3)
+LONG = LeaseSettings(duration_seconds=600.0, retry_seconds=0.1, write_deadline_seconds=0.1)
+
+
+@asynccontextmanager
+async def renewing(api: ApiServer, holder: str, duration: int = 1) -> AsyncIterator[None]:
+    """A kube-scheduler that holds the Lease and renews it."""
+    write_lease(api, holder, duration)
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            write_lease(api, holder, duration)
+
+    task = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def looks(api: ApiServer, count: int) -> None:
+    enough = api.requests.count(verb="get", resource="leases") + count
+    await eventually(lambda: api.requests.count(verb="get", resource="leases") >= enough)
+
+
+async def leads(one: Candidate) -> None:
+    await eventually(lambda: one.leads, "a follower leads")
+
+
+@pytest.mark.parametrize("holder", ["host-1_0f7c", "host-1_", "host-1"])
+async def test_it_leads_with_the_scheduler_of_its_host(holder: str) -> None:
+    async with ApiServer() as api, candidate(api, "host-1", SETTINGS, follows=True) as follower:
+        async with renewing(api, holder):
+            await leads(follower)
+        await eventually(lambda: not follower.leads)
+        assert api.requests.count(method="PUT") == 0
+
+
+@pytest.mark.parametrize("holder", ["host-2_0f7c", "host-11_0f7c", "other_host-1_x", "host-1.x", "", "HOST-1_x"])
+async def test_it_does_not_with_another_one(holder: str) -> None:
+    async with ApiServer() as api, candidate(api, "host-1", SETTINGS, follows=True) as follower, renewing(api, holder):
+        await looks(api, 25)
+        assert (follower.leads, follower.elected) == (False, [])
+
+
+async def test_without_a_lease_nobody_leads() -> None:
+    async with ApiServer() as api, candidate(api, "host-1", SETTINGS, follows=True) as follower:
+        await looks(api, 5)
+        assert (follower.leads, lease_of(api)) == (False, None)
+
+
+async def test_one_look_at_a_lease_proves_nothing() -> None:
+    """It may be the last renewal of a scheduler that is gone; only one that is seen to happen counts."""
+    async with ApiServer() as api:
+        write_lease(api, "host-1_x", 1)
+        async with candidate(api, "host-1", SETTINGS, follows=True) as follower:
+            await looks(api, 25)
+            assert (follower.leads, follower.elected) == (False, [])
+
+
+async def test_it_waits_until_another_hosts_extender_counts_on_its_lease_no_more() -> None:
+    async with ApiServer() as api, candidate(api, "host-1", SETTINGS, follows=True) as follower:
+        async with renewing(api, "host-2_x"):
+            await looks(api, 5)
+        changed = steady_seconds()
+        async with renewing(api, "host-1_x"):
+            await leads(follower)
+            # The other one's extender may have seen a renewal just before.
+            assert follower.elected[0] >= changed + SETTINGS.duration_seconds + SETTINGS.write_deadline_seconds
+
+
+async def test_it_stops_when_the_lease_goes_to_another() -> None:
+    async with ApiServer() as api, candidate(api, "host-1", LONG, follows=True) as follower:
+        async with renewing(api, "host-1_x", 1):
+            await leads(follower)
+        write_lease(api, "host-2_x", 600)
+        await eventually(lambda: not follower.leads)
+
+
+async def test_it_stops_when_the_lease_is_deleted_or_given_up() -> None:
+    for end in (delete_lease, lambda api: write_lease(api, "")):
+        async with ApiServer() as api, candidate(api, "host-1", LONG, follows=True) as follower:
+            async with renewing(api, "host-1_x", 1):
+                await leads(follower)
+            write_lease(api, "host-1_x", 600)  # would hold for long
+            end(api)
+            await eventually(lambda: not follower.leads)
+
+
+async def test_it_counts_from_the_look_before_the_renewal_was_seen() -> None:
+    async with ApiServer() as api, candidate(api, "host-1", SETTINGS, follows=True) as follower:
+        async with renewing(api, "host-1_x"):
+            await leads(follower)
+            await looks(api, 3)
+        # The renewal that is seen next happens now; its holder counts on it until `renewed + 1`.
+        seen_before = follower.holder._looked_at  # type: ignore[attr-defined]  # of a LeaseFollower
+        write_lease(api, "host-1_x")
+        renewed = steady_seconds()
+        await eventually(lambda: follower.holder._until > seen_before + SETTINGS.duration_seconds - 0.001)
+        assert follower.holder._until <= renewed + SETTINGS.duration_seconds
+
+
+async def test_a_new_scheduler_process_on_the_same_host_is_a_new_term() -> None:
+    async with ApiServer() as api, candidate(api, "host-1", SETTINGS, follows=True) as follower:
+        async with renewing(api, "host-1_x"):
+            await leads(follower)
+        async with renewing(api, "host-1_y"):
+            await eventually(lambda: follower.holder.elections == 2)
+            await leads(follower)
+            assert len(follower.elected) == 2
+
+
+async def test_a_lapse_of_its_own_sight_is_the_same_term() -> None:
+    async with (
+        ApiServer() as api,
+        candidate(api, "host-1", SETTINGS, follows=True) as follower,
+        renewing(api, "host-1_x"),
+    ):
+        await leads(follower)
+        follower.client.cut = True
+        await eventually(lambda: not follower.leads)
+        follower.client.cut = False
+        await leads(follower)
+        assert (follower.holder.elections, len(follower.elected)) == (1, 1)
+
+
+async def test_two_hosts_never_lead_at_once() -> None:
+    async with (
+        ApiServer() as api,
+        candidate(api, "host-1", SETTINGS, follows=True) as one,
+        candidate(api, "host-2", SETTINGS, follows=True) as two,
+    ):
+        both = (one, two)
+        for number in range(4):
+            cut = both[number % 2]
+            async with renewing(api, f"host-{1 + number % 2}_{number}"):
+                end = steady_seconds() + 1.8
+                while steady_seconds() < end:
+                    await asyncio.sleep(0.01)
+                    assert sum(each.leads for each in both) <= 1
+            # Its extender does not see that it has lost the Lease.
+            cut.client.cut = True
+            both[(number + 1) % 2].client.cut = False

@@ -1,0 +1,313 @@
+"""HAMi's node lock: who holds it, who waits, and that nobody holds it for nothing.
+
+It exists because a lock that is left behind closes a node for five minutes, and a lock that is broken too early makes
+two pods swap cards. It must not know cards beyond what fits. Invariant: the lock is what the node's annotation says.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from extender.live.annotations import BIND_PHASE, NODE_LOCK
+from extender.live.nodelock import LockOwner, parse_lock
+from tests.apiserver.resources import PODS
+from tests.extender.objects import Json, asks, bound, container, node, pod, sidecar
+from tests.live.harness import Bench, eventually, running
+
+
+def lock_of(bench: Bench, name: str = "n1") -> str | None:
+    """The pod that holds a node's lock."""
+    text = (bench.kube.node(name)["metadata"].get("annotations") or {}).get(NODE_LOCK)
+    return None if text is None else ",".join(text.split(",")[1:])
+
+
+def is_unlocked(bench: Bench, name: str) -> bool:
+    return lock_of(bench, name) is None
+
+
+def lock_time(seconds_ago: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def lock_text(seconds_ago: float, owner: str = "default,other") -> str:
+    """A lock as HAMi writes it."""
+    return f"{lock_time(seconds_ago)},{owner}"
+
+
+def locked(text: str, name: str = "n1", cards: int = 1) -> Json:
+    """A node with a lock."""
+    return node(name, cards, annotations={NODE_LOCK: text})
+
+
+def small(name: str) -> Json:
+    return pod(name, memory=10)
+
+
+async def filtered(bench: Bench, *names: str) -> list[Json]:
+    """Pods that exist and have passed filter."""
+    made = [bench.kube.create(small(name)) for name in names]
+    for each in made:
+        await bench.scheduler.filter(each)
+    await bench.caught_up()
+    return made
+
+
+# -- how many requests -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock_mode, requests", [(False, 1), (True, 2)], ids=["mode-none", "mode-hami"])
+async def test_requests_per_scheduled_pod(lock_mode: bool, requests: int) -> None:
+    """HAMi needs seven and two events for the same."""
+    async with running(node("n1", 2), node("n2", 2), lock_mode=lock_mode) as bench, bench.node_actor():
+        await bench.caught_up()
+        before = bench.requests
+        for number in range(10):
+            made = bench.kube.create(small(f"p{number}"))
+            name = await bench.scheduler.place(made)
+            if lock_mode:
+                await eventually(partial(is_unlocked, bench, name))
+                await bench.caught_up()
+        assert bench.requests - before == 10 * requests
+        await bench.agrees()
+
+
+async def test_a_refused_bind_costs_nothing() -> None:
+    async with running(node("n1"), lock_mode=True) as bench:
+        made = bench.kube.create(pod("p", memory=5000))
+        await bench.scheduler.filter(made)
+        before = bench.requests
+        assert (await bench.scheduler.bind(made, "n1")).startswith("InsufficientMemory")
+        assert bench.requests == before
+        assert lock_of(bench) is None
+
+
+# -- who takes it ------------------------------------------------------------------------------------------------------
+
+
+async def test_mode_none_takes_no_lock_and_waits_for_none() -> None:
+    async with running(locked(lock_text(1)), bound("other", "n1", "GPU-n1-0", 10)) as bench:
+        await bench.scheduler.place(bench.kube.create(small("p")))
+        assert lock_of(bench) == "default,other"
+        await bench.agrees()
+
+
+async def test_the_lock_is_taken_before_the_binding_and_left_to_the_plugin() -> None:
+    async with running(node("n1"), lock_mode=True) as bench:
+        await bench.scheduler.place(bench.kube.create(small("p")))
+        assert lock_of(bench) == "default,p"
+        await bench.agrees()
+        async with bench.node_actor() as actor:
+            await actor.allocate("default", "p")
+        assert lock_of(bench) is None
+        assert bench.kube.pod("p")["metadata"]["annotations"][BIND_PHASE] == "success"
+
+
+@pytest.mark.parametrize("kind", ["init", "sidecar", "app"])
+async def test_the_lock_is_taken_for_pods_whose_gpus_are_only_in_an(kind: str) -> None:
+    """HAMi locks for app containers only."""
+    gpu = {"init": container("g", asks(1, 10)), "sidecar": sidecar("g", asks(1, 10))}
+    made = (
+        pod("p", [container("g", asks(1, 10))]) if kind == "app" else pod("p", [container("main")], inits=[gpu[kind]])
+    )
+    async with running(node("n1"), lock_mode=True) as bench:
+        await bench.scheduler.place(bench.kube.create(made))
+        assert lock_of(bench) == "default,p"
+        await bench.agrees()
+
+
+async def test_no_lock_for_a_pod_without_gpus() -> None:
+    async with running(node("n1"), lock_mode=True) as bench:
+        made = bench.kube.create(pod("p", [container("main")]))
+        assert await bench.scheduler.bind(made, "n1") == ""
+        assert lock_of(bench) is None
+
+
+# -- the queue ---------------------------------------------------------------------------------------------------------
+
+
+async def test_binds_of_one_node_are_served_in_the_order_in_which_they_came() -> None:
+    async with running(node("n1", 4), lock_mode=True) as bench:
+        names = [f"p{number}" for number in range(6)]
+        pods = await filtered(bench, *names)
+        done: list[str] = []
+
+        async def bind(made: Json) -> None:
+            assert await bench.scheduler.bind(made, "n1") == ""
+            done.append(made["metadata"]["name"])
+
+        tasks = []
+        for made in pods:
+            tasks.append(asyncio.create_task(bind(made)))
+            await asyncio.sleep(0.02)
+        async with bench.node_actor():
+            await asyncio.gather(*tasks)
+        assert done == names
+        await bench.agrees()
+
+
+async def test_who_waits_for_the_lock_holds_no_assumption_and_fits_again() -> None:
+    """While p waits, its only card is taken; p is refused with the reason of now, and the lock is not left behind."""
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=3.0) as bench:
+        first, second = await filtered(bench, "a", "b")
+        assert await bench.scheduler.bind(first, "n1") == ""
+        waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
+        await asyncio.sleep(0.1)
+        assert bench.live.cluster.cache.state(second["metadata"]["uid"]) is None
+        bench.kube.create(bound("c", "n1", "GPU-n1-0", 985))
+        await bench.caught_up()
+        async with bench.node_actor():
+            assert (await waiting).startswith("InsufficientMemory")
+        assert lock_of(bench) is None
+        await bench.agrees()
+
+
+async def test_a_bind_waits_for_the_lock_until_80_percent_of_http_timeout() -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
+        first, second, third = await filtered(bench, "a", "b", "c")
+        assert await bench.scheduler.bind(first, "n1") == ""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        answers = await asyncio.gather(bench.scheduler.bind(second, "n1"), bench.scheduler.bind(third, "n1"))
+        assert all(answer.startswith("NodeLocked") for answer in answers)
+        assert 0.75 <= loop.time() - began < 1.0
+        assert lock_of(bench) == "default,a"
+        assert bench.audit.bound() == {"a": "n1"}
+        await bench.agrees()
+
+
+async def test_a_burst_on_one_locked_node_is_bound_one_after_another() -> None:
+    """A69: under load the per-node lock and a throttled client turn into bind timeouts."""
+    async with running(node("n1", 8), lock_mode=True, http_timeout_seconds=5.0) as bench, bench.node_actor():
+        pods = [bench.kube.create(small(f"p{number:02}")) for number in range(40)]
+        results = await bench.scheduler.burst(pods)
+        assert all(each.ok for each in results)
+        await eventually(lambda: lock_of(bench) is None)
+        phases = [bench.kube.pod(each["metadata"]["name"])["metadata"]["annotations"][BIND_PHASE] for each in pods]
+        assert phases.count("success") == 40
+        await bench.agrees()
+
+
+async def test_at_most_one_pod_of_a_node_is_allocating() -> None:
+    """A66: the device plugin picks "the oldest allocating pod", so two of them swap cards."""
+    async with running(node("n1", 8), lock_mode=True) as bench:
+        most = 0
+
+        def count() -> None:
+            nonlocal most
+            phases = [(each["metadata"].get("annotations") or {}).get(BIND_PHASE) for each in bench.kube.pods()]
+            most = max(most, phases.count("allocating"))
+
+        bench.api.store.listen(PODS, count)
+        async with bench.node_actor():
+            pods = [bench.kube.create(small(f"p{number}")) for number in range(10)]
+            assert all(each.ok for each in await bench.scheduler.burst(pods))
+        assert most == 1
+
+
+# -- stale locks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form, seconds_ago",
+    [
+        ("{},default,gone", 1),
+        ("{},default,alive", 301),
+        ("{},default,alive", -3600),
+        ("{}", 301),
+        ("not a time,default,alive", 0),
+        ("{},default", 1),
+        ("", 0),
+    ],
+    ids=["owner-gone", "expired", "from-the-future", "old-form-expired", "unreadable", "two-parts", "empty"],
+)
+async def test_a_stale_lock_is_taken_over_at_once(form: str, seconds_ago: float) -> None:
+    text = form.format(lock_time(seconds_ago))
+    async with running(locked(text), bound("alive", "n1", "GPU-n1-0", 10), lock_mode=True) as bench:
+        made = bench.kube.create(small("p"))
+        assert await asyncio.wait_for(bench.scheduler.place(made), 1.0) == "n1"
+        assert lock_of(bench) == "default,p"
+        await bench.agrees()
+
+
+@pytest.mark.parametrize(
+    "form, seconds_ago",
+    [("{},default,alive", 1), ("{},default,alive", 270), ("{}", 1)],
+    ids=["owner-alive", "owner-alive-for-long", "old-form"],
+)
+async def test_a_lock_that_is_not_stale_is_respected(form: str, seconds_ago: float) -> None:
+    text = form.format(lock_time(seconds_ago))
+    objects = locked(text), bound("alive", "n1", "GPU-n1-0", 10)
+    async with running(*objects, lock_mode=True, http_timeout_seconds=0.5) as bench:
+        made = bench.kube.create(small("p"))
+        await bench.scheduler.filter(made)
+        assert (await bench.scheduler.bind(made, "n1")).startswith("NodeLocked")
+        assert bench.kube.node("n1")["metadata"]["annotations"][NODE_LOCK] == text
+        await bench.agrees()
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_lock_whose_owner_has_finished_is_stale_while_others_wait(phase: str) -> None:
+    """A81."""
+    async with running(node("n1"), lock_mode=True) as bench:
+        first, second = await filtered(bench, "a", "b")
+        assert await bench.scheduler.bind(first, "n1") == ""
+        waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
+        await asyncio.sleep(0.05)
+        bench.kube.set_status("a", {"phase": phase})
+        # Nothing changes on the node: the end of the owner is what ends the waiting.
+        assert await asyncio.wait_for(waiting, 1.0) == ""
+        assert lock_of(bench) == "default,b"
+        await bench.agrees()
+
+
+async def test_an_owner_that_is_not_on_the_node_after_20_seconds_has_given_up() -> None:
+    """Its scheduler was killed between lock and Binding."""
+    alive = bench_pod = small("alive")
+    async with running(locked(lock_text(21, "default,alive")), alive, lock_mode=True) as bench:
+        await bench.scheduler.place(bench.kube.create(small("p")))
+        assert lock_of(bench) == "default,p"
+    async with running(locked(lock_text(5, "default,alive")), bench_pod, lock_mode=True, http_timeout_seconds=0.5) as b:
+        made = b.kube.create(small("p"))
+        await b.scheduler.filter(made)
+        assert (await b.scheduler.bind(made, "n1")).startswith("NodeLocked")
+
+
+async def test_a_lock_whose_owner_cannot_be_read_is_respected() -> None:
+    async with running(locked(lock_text(1, "default,gone")), lock_mode=True, http_timeout_seconds=0.5) as bench:
+        bench.api.faults.add(fault="status", code=500, resource="pods", verb="get")
+        made = bench.kube.create(small("p"))
+        await bench.scheduler.filter(made)
+        assert (await bench.scheduler.bind(made, "n1")).startswith("NodeLocked")
+        assert lock_of(bench) == "default,gone"
+
+
+async def test_the_owner_must_match_exactly() -> None:
+    """A pod of the same name in another namespace, and one whose name begins alike, are others."""
+    others = [bound("p", "n1", "GPU-n1-0", 10, namespace="b", uid="b"), bound("p-0", "n1", "GPU-n1-0", 10)]
+    for owner in ("b,p", "default,p-0"):
+        text = lock_text(1, owner)
+        async with running(locked(text), *others, lock_mode=True, http_timeout_seconds=0.4) as bench:
+            made = bench.kube.create(small("p"))
+            await bench.scheduler.filter(made)
+            assert (await bench.scheduler.bind(made, "n1")).startswith("NodeLocked")
+            assert lock_of(bench) == owner
+
+
+async def test_the_lock_is_reentrant_by_its_owner() -> None:
+    """A83: an earlier bind of this pod, or its former scheduler, has left the lock; it never waits for its own."""
+    async with running(locked(lock_text(3, "default,p")), lock_mode=True, http_timeout_seconds=1.0) as bench:
+        await bench.scheduler.place(bench.kube.create(small("p")))
+        assert lock_of(bench) == "default,p"
+        await bench.agrees()
+
+
+def test_what_a_lock_says() -> None:
+    when = datetime(2026, 11, 29, 16, 18, 33, tzinfo=UTC)
+    assert parse_lock("2026-11-29T16:18:33Z,default,p1") == LockOwner(when, "default", "p1")
+    assert parse_lock("2026-11-29T17:18:33+01:00,default,p1") == LockOwner(when, "default", "p1")
+    assert parse_lock("2026-11-29T16:18:33Z") == LockOwner(when, "", "")
+    assert parse_lock("2026-11-29T16:18:33,a,b") == LockOwner(when, "a", "b")
+    for text in ("", "soon", "soon,a,b", "2026-11-29T16:18:33Z,a", "2026-11-29T16:18:33Z,a,b,c"):
+        assert parse_lock(text) is None

@@ -1,0 +1,294 @@
+"""HAMi's node lock when something goes wrong: it is released on every failure path, and conflicts are tried again.
+
+It exists because a lock that is left behind closes a node for five minutes. It must not know cards beyond what fits.
+Invariant: the lock is what the node's annotation says.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from accounting.pod_state import PodState
+from extender.kube.client import KubeClient
+from extender.live.annotations import NODE_LOCK
+from extender.live.facts import Facts, NodeFacts
+from extender.live.nodelock import Contended, NodeLocks
+from tests.extender.objects import ALLOCATION, Json, bound, node, pod
+from tests.live.harness import Bench, eventually, running
+
+BINDING = "pods/binding"
+
+
+def lock_of(bench: Bench, name: str = "n1") -> str | None:
+    """The pod that holds a node's lock."""
+    text = (bench.kube.node(name)["metadata"].get("annotations") or {}).get(NODE_LOCK)
+    return None if text is None else ",".join(text.split(",")[1:])
+
+
+def lock_time(seconds_ago: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def lock_text(seconds_ago: float, owner: str = "default,other") -> str:
+    """A lock as HAMi writes it."""
+    return f"{lock_time(seconds_ago)},{owner}"
+
+
+def locked(text: str, name: str = "n1", cards: int = 1) -> Json:
+    """A node with a lock."""
+    return node(name, cards, annotations={NODE_LOCK: text})
+
+
+def small(name: str) -> Json:
+    return pod(name, memory=10)
+
+
+async def filtered(bench: Bench, *names: str) -> list[Json]:
+    """Pods that exist and have passed filter."""
+    made = [bench.kube.create(small(name)) for name in names]
+    for each in made:
+        await bench.scheduler.filter(each)
+    await bench.caught_up()
+    return made
+
+
+# -- released on every failure path ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["403", "404", "409", "422", "429"])
+async def test_released_when_the_binding_is_refused(code: str) -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
+        bench.api.faults.add(fault="status", code=int(code), resource=BINDING)
+        (made,) = await filtered(bench, "p")
+        assert await bench.scheduler.bind(made, "n1") != ""
+        await eventually(lambda: lock_of(bench) is None, seconds=1.0)
+        await bench.agrees()
+
+
+@pytest.mark.parametrize("fault", [{"fault": "reset"}, {"fault": "status", "code": 500}, {"fault": "hang"}])
+async def test_released_when_a_binding_without_an_answer_turns_out_not_to_have_happened(fault: Json) -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=0.5) as bench:
+        bench.api.faults.add(resource=BINDING, nth=1, **fault)
+        (made,) = await filtered(bench, "p")
+        assert await bench.scheduler.bind(made, "n1") != ""
+        await eventually(lambda: bench.live.cluster.cache.state(made["metadata"]["uid"]) is None)
+        await eventually(lambda: lock_of(bench) is None)
+        await bench.agrees()
+
+
+@pytest.mark.parametrize("fault", [{"fault": "reset"}, {"fault": "status", "code": 500}, {"fault": "hang"}])
+async def test_kept_when_a_binding_without_an_answer_turns_out_to_have_happened(fault: Json) -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=0.5) as bench:
+        bench.api.faults.add(resource=BINDING, nth=1, after=True, **fault)
+        (made,) = await filtered(bench, "p")
+        await bench.scheduler.bind(made, "n1")
+        await eventually(lambda: bench.live.cluster.cache.state(made["metadata"]["uid"]) is PodState.ADDED)
+        assert lock_of(bench) == "default,p"
+        await bench.agrees()
+
+
+async def test_released_when_the_pod_is_deleted_while_its_binding_is_in_flight() -> None:
+    async with running(node("n1"), lock_mode=True) as bench:
+        bench.api.faults.add(fault="latency", seconds=0.1, resource=BINDING)
+        (made,) = await filtered(bench, "p")
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await eventually(lambda: lock_of(bench) == "default,p")
+        bench.kube.delete_pod("p")
+        assert await binding != ""
+        await eventually(lambda: lock_of(bench) is None, seconds=1.0)
+        await bench.agrees()
+
+
+async def test_a_pod_that_is_deleted_while_it_waits_for_the_lock_costs_no_binding() -> None:
+    async with running(node("n1"), lock_mode=True) as bench:
+        first, second = await filtered(bench, "a", "b")
+        assert await bench.scheduler.bind(first, "n1") == ""
+        waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
+        await asyncio.sleep(0.05)
+        bench.kube.delete_pod("b")
+        await bench.caught_up()
+        async with bench.node_actor():
+            assert (await waiting).startswith("Gone")
+        assert bench.api.requests.count(resource=BINDING) == 1
+        assert lock_of(bench) is None
+        await bench.agrees()
+
+
+async def test_released_when_the_pod_turns_out_to_be_on_another_node() -> None:
+    async with running(node("n1"), node("n2"), lock_mode=True) as bench:
+        bench.api.faults.add(fault="latency", seconds=0.1, resource=BINDING)
+        (made,) = await filtered(bench, "p")
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await eventually(lambda: lock_of(bench) == "default,p")
+        bench.kube.bind("p", "n2", {ALLOCATION: "GPU-n2-0,NVIDIA,10,0:;"})
+        assert (await binding).startswith("AlreadyBound")
+        await eventually(lambda: lock_of(bench) is None, seconds=1.0)
+        await bench.agrees()
+
+
+@pytest.mark.parametrize("fault", [{"fault": "reset"}, {"fault": "status", "code": 500}, {"fault": "hang"}])
+@pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-the-write"])
+async def test_a_lock_write_without_an_answer_is_read_back_or_removed(fault: Json, after: bool) -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=0.6) as bench:
+        bench.api.faults.add(resource="nodes", method="PATCH", nth=1, after=after, **fault)
+        (made,) = await filtered(bench, "p")
+        if await bench.scheduler.bind(made, "n1") == "":
+            assert lock_of(bench) == "default,p"
+        else:
+            await eventually(lambda: lock_of(bench) is None)
+            assert await bench.scheduler.bind(made, "n1") == ""
+        await bench.agrees()
+
+
+@pytest.mark.parametrize(
+    "fault", [{"fault": "reset"}, {"fault": "status", "code": 503}, {"fault": "status", "code": 429}]
+)
+async def test_a_release_that_fails_is_tried_again_until_it_is_done(fault: Json) -> None:
+    """A82: the failure path unlocks, also when the API server is in trouble."""
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
+        (made,) = await filtered(bench, "p")
+        bench.api.faults.add(fault="status", code=403, resource=BINDING, nth=1)
+        bench.api.faults.add(resource="nodes", method="PATCH", skip=1, times=3, **fault)
+        bench.api.faults.add(resource="nodes", verb="get", times=2, **fault)
+        assert (await bench.scheduler.bind(made, "n1")).startswith("Refused: 403")
+        await eventually(lambda: lock_of(bench) is None)
+
+
+async def test_a_release_removes_only_its_own_lock() -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
+        (made,) = await filtered(bench, "p")
+        bench.api.faults.add(fault="latency", seconds=0.1, resource=BINDING)
+        bench.api.faults.add(fault="status", code=403, resource=BINDING)
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await eventually(lambda: lock_of(bench) == "default,p")
+        bench.kube.annotate_node("n1", {NODE_LOCK: lock_text(0, "default,somebody")})
+        assert await binding != ""
+        await asyncio.sleep(0.1)
+        assert lock_of(bench) == "default,somebody"
+
+
+async def test_a84_a_second_step_that_fails_rolls_the_first_one_back() -> None:
+    """A84: the lock was had, the cards were not, since they went while the lock was written."""
+    async with running(node("n1"), lock_mode=True) as bench:
+        (made,) = await filtered(bench, "p")
+        bench.api.faults.add(fault="latency", seconds=0.1, after=True, resource="nodes", method="PATCH", nth=1)
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await eventually(lambda: lock_of(bench) == "default,p")
+        bench.kube.create(bound("c", "n1", "GPU-n1-0", 1000))
+        assert (await binding).startswith("InsufficientMemory")
+        await eventually(lambda: lock_of(bench) is None, seconds=1.0)
+        assert bench.api.requests.count(resource=BINDING) == 0
+        await bench.agrees()
+
+
+# -- conflicts on the node ---------------------------------------------------------------------------------------------
+
+
+async def test_a85_a_conflict_on_the_nodes_version_is_read_and_tried_again() -> None:
+    """A85: the watch is behind, so the node has another version than we think; what others wrote on it stays."""
+    async with running(node("n1"), lock_mode=True) as bench:
+        (made,) = await filtered(bench, "p")
+        bench.api.faults.add(fault="delay", seconds=0.3, resource="nodes", verb="watch")
+        bench.kube.annotate_node("n1", {"test/other": "1"})
+        before = bench.requests
+        assert await bench.scheduler.bind(made, "n1") == ""
+        assert bench.requests - before == 4  # lock, read, lock, Binding
+        annotations = bench.kube.node("n1")["metadata"]["annotations"]
+        assert annotations["test/other"] == "1"
+        assert lock_of(bench) == "default,p"
+        bench.api.faults.clear()
+        await bench.agrees()
+
+
+async def test_what_the_watch_tells_late_does_not_hide_a_lock_that_we_wrote() -> None:
+    async with running(node("n1"), lock_mode=True) as bench:
+        (made,) = await filtered(bench, "p")
+        bench.api.faults.add(fault="delay", seconds=0.1, resource="nodes", verb="watch")
+        for number in range(3):
+            bench.kube.annotate_node("n1", {"test/number": str(number)})
+        assert await bench.scheduler.bind(made, "n1") == ""
+        for _ in range(50):
+            lock = bench.live.facts.nodes["n1"].lock
+            assert lock is not None
+            assert lock.endswith(",default,p")
+            await asyncio.sleep(0.01)
+
+
+async def test_a_lock_that_the_watch_has_not_told_of_is_waited_for() -> None:
+    async with running(node("n1"), bound("other", "n1", "GPU-n1-0", 10), lock_mode=True) as bench:
+        (made,) = await filtered(bench, "p")
+        bench.api.faults.add(fault="delay", seconds=0.2, resource="nodes", verb="watch")
+        bench.kube.annotate_node("n1", {NODE_LOCK: lock_text(0)})
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await asyncio.sleep(0.1)
+        assert lock_of(bench) == "default,other"
+        bench.kube.annotate_node("n1", {NODE_LOCK: None})
+        assert await binding == ""
+        assert lock_of(bench) == "default,p"
+
+
+async def test_a_silent_watch_does_not_keep_a_lock() -> None:
+    async with running(locked(lock_text(0)), bound("other", "n1", "GPU-n1-0", 10), lock_mode=True) as bench:
+        (made,) = await filtered(bench, "p")
+        bench.api.faults.add(fault="drop", resource="nodes", verb="watch")
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await asyncio.sleep(0.05)
+        bench.kube.annotate_node("n1", {NODE_LOCK: None})
+        assert await binding == ""
+
+
+async def test_a_node_that_is_deleted_ends_the_waiting() -> None:
+    async with running(locked(lock_text(0)), bound("other", "n1", "GPU-n1-0", 10), lock_mode=True) as bench:
+        (made,) = await filtered(bench, "p")
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await asyncio.sleep(0.05)
+        bench.kube.delete_node("n1")
+        assert (await asyncio.wait_for(binding, 1.0)).startswith(("NodeLocked", "NodeUnknown"))
+
+
+async def test_a80_a_pod_deleted_right_after_the_lock_was_set() -> None:
+    """A80: the node is not refused for five minutes."""
+    async with running(node("n1"), lock_mode=True) as bench:
+        first, second = await filtered(bench, "a", "b")
+        assert await bench.scheduler.bind(first, "n1") == ""
+        bench.kube.delete_pod("a")
+        assert await asyncio.wait_for(bench.scheduler.bind(second, "n1"), 1.0) == ""
+        assert lock_of(bench) == "default,b"
+        await bench.agrees()
+
+
+async def test_a82_a_plugin_that_is_down_keeps_the_lock_until_it_expires() -> None:
+    """A82: expiry and the check of the owner; until then its pod is the one that the plugin would serve."""
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=0.5) as bench:
+        first, second = await filtered(bench, "a", "b")
+        assert await bench.scheduler.bind(first, "n1") == ""
+        assert (await bench.scheduler.bind(second, "n1")).startswith("NodeLocked")
+        bench.kube.annotate_node("n1", {NODE_LOCK: lock_text(301, "default,a")})
+        await bench.caught_up()
+        assert await bench.scheduler.bind(second, "n1") == ""
+        await bench.agrees()
+
+
+async def test_a_restart_between_lock_and_binding_leaves_a_lock_that_its_pod_may_take() -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
+        bench.api.faults.add(fault="hang", resource=BINDING, nth=1)
+        (made,) = await filtered(bench, "p")
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await eventually(lambda: bench.api.requests.count(resource=BINDING) == 1)
+        await bench.restart()
+        await asyncio.gather(binding, return_exceptions=True)
+        assert lock_of(bench) == "default,p"
+        assert await bench.scheduler.bind(made, "n1") == ""
+        await bench.agrees()
+
+
+async def test_a_node_that_is_not_known_is_not_locked() -> None:
+    locks = NodeLocks(_no_client(), Facts(nodes={"n2": NodeFacts("1", None)}), lambda _namespace, _name: True)
+    taken = await locks.take("n1", "default", "p", asyncio.get_running_loop().time() + 1)
+    assert taken == Contended("node n1 is gone")
+
+
+def _no_client() -> KubeClient:
+    """Whoever asks the API server fails."""
+    return KubeClient.__new__(KubeClient)

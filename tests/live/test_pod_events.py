@@ -1,0 +1,112 @@
+"""Events on pods: one object with a count, not a flood, and nobody waits for them.
+
+It exists because an event per refusal would be more load than the refusals. It must not know when events are written.
+Invariant: whatever the API server answers, the recorder goes on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+from extender.kube.events import EventRecorder, EventSettings, PodRef
+from tests.apiserver.resources import EVENTS
+from tests.extender.objects import Json, bound, card, node
+from tests.live.harness import Bench, eventually, running
+
+POD = PodRef("default", "p", "uid-p")
+FAST = EventSettings(per_second=1000.0)
+
+
+class Recording(NamedTuple):
+    """A recorder at work."""
+
+    bench: Bench
+    recorder: EventRecorder
+
+    def events(self) -> list[Json]:
+        """The events that the API server has."""
+        return [row.decode() for row in self.bench.api.store.tables[EVENTS].rows]
+
+    def warn(self, note: str = "cards are over-committed", pod: PodRef = POD) -> None:
+        self.recorder.warning(pod, "DeviceOvercommitted", "Accounting", note)
+
+
+@asynccontextmanager
+async def recording(settings: EventSettings = FAST) -> AsyncIterator[Recording]:
+    """A recorder over an API server."""
+    async with running() as bench:
+        recorder = EventRecorder(bench.live.client, "host_1", settings)
+        sending = asyncio.create_task(recorder.run())
+        try:
+            yield Recording(bench, recorder)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+
+async def test_an_event_says_who_what_and_why() -> None:
+    async with recording() as at:
+        at.warn()
+        await eventually(lambda: len(at.events()) == 1)
+        (event,) = at.events()
+        assert event["metadata"]["namespace"] == "default"
+        assert event["regarding"] == {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "default",
+            "name": "p",
+            "uid": "uid-p",
+        }
+        assert (event["type"], event["reason"], event["action"]) == ("Warning", "DeviceOvercommitted", "Accounting")
+        assert (event["reportingController"], event["reportingInstance"]) == ("gpu-extender", "host_1")
+        assert event["note"] == "cards are over-committed"
+
+
+async def test_equal_events_become_one_with_a_count() -> None:
+    async with recording() as at:
+        for _ in range(5):
+            at.warn()
+        at.warn(pod=replace(POD, uid="other", name="q"))
+        await eventually(lambda: len(at.events()) == 2 and at.events()[0].get("series", {}).get("count") == 5)
+        assert "series" not in at.events()[1]
+
+
+async def test_a_series_whose_event_has_expired_begins_anew() -> None:
+    async with recording() as at:
+        at.warn()
+        await eventually(lambda: len(at.events()) == 1)
+        at.bench.api.store.remove(EVENTS, at.bench.api.store.tables[EVENTS].rows[0])
+        at.warn()
+        await eventually(lambda: len(at.events()) == 1)
+        assert "series" not in at.events()[0]
+
+
+async def test_events_are_limited_in_rate_number_and_size() -> None:
+    async with recording(EventSettings(per_second=20.0, queue=10)) as at:
+        for number in range(100):
+            at.warn(f"{number} " + "é" * 2000)
+        assert at.recorder.dropped == 90
+        await eventually(lambda: len(at.events()) >= 3)
+        assert len(at.events()) < 10
+        assert all(len(event["note"].encode()) <= 1024 for event in at.events())
+        await eventually(lambda: len(at.events()) == 10)
+
+
+async def test_an_api_server_that_refuses_events_stops_nothing() -> None:
+    async with recording() as at:
+        refusing = at.bench.api.faults.add(fault="status", code=403, resource="events", times=1)
+        resetting = at.bench.api.faults.add(fault="reset", resource="events", skip=1, times=1)
+        for number in range(3):
+            at.warn(str(number))
+        await eventually(lambda: [event["note"] for event in at.events()] == ["2"])
+        assert (refusing.hits, resetting.hits) == (1, 1)
+
+
+async def test_an_over_committed_card_is_told_of_on_its_pods() -> None:
+    over = [bound(name, "n1", "GPU-a", 600) for name in "pq"]
+    async with running(node("n1", [card("GPU-a", memory=1000)]), *over) as bench:
+        await eventually(lambda: len(bench.api.store.tables[EVENTS].rows) == 2)
+        notes = {row.decode()["regarding"]["name"]: row.decode()["note"] for row in bench.api.store.tables[EVENTS].rows}
+        assert notes == dict.fromkeys("pq", "over-committed cards: GPU-a")

@@ -1,0 +1,190 @@
+"""The journal of a live cluster with kills in it, replayed: nothing differs, and whatever is changed is found.
+
+It exists because a journal that replays only in quiet times is worth nothing. It must not know how entries are applied.
+Invariant: the journal is of real processes that were killed at any point, among bursts, conflicts and lost answers.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounting.policy import NodePolicy, Policies, parse_card_policy
+from accounting.vendor import NVIDIA
+from benchmarks.kill_trial import Settings, run
+from extender import config
+from extender.cluster import Cluster
+from extender.journal import FileJournal, Start, read_journal
+from extender.recording import Recorder
+from tests.extender import processes
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The lines of a journal that several processes have written."""
+    directory = tmp_path_factory.mktemp("journal")
+    path = directory / "journal"
+    outcome = run(Settings(seed="replay", points=2, pods=100, nodes=8, journal=path), directory)
+    assert outcome.violation is None, f"{outcome.where}: {outcome.violation}"
+    return path.read_text().splitlines(keepends=True)
+
+
+@pytest.fixture
+def replay(tmp_path: Path) -> Callable[[list[str]], tuple[int, Json]]:
+    def replay(lines: list[str]) -> tuple[int, Json]:
+        path = tmp_path / "journal"
+        path.write_text("".join(lines))
+        result = processes.run("replay", "-o", "json", path)
+        assert result.status in (0, 1), result.err
+        return result.status, result.json()
+
+    return replay
+
+
+def test_a_live_run_with_kills_replays_without_difference(
+    recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]]
+) -> None:
+    ops = Counter(entry["op"] for line in recorded if (entry := _entry(line)))
+    assert ops["start"] == 3
+    assert min(ops[op] for op in ("change", "replaced", "verb", "assume", "finish", "claim", "unclaim")) > 0
+    status, summary = replay(recorded)
+    assert (status, summary["difference"]) == (0, None)
+    assert (summary["processes"], summary["bookings"]) == (3, ops["assume"])
+    assert summary["answers"] > summary["bookings"]
+
+
+def test_one_changed_byte_of_an_answer_is_reported_with_its_line(
+    recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]]
+) -> None:
+    number, entry = _last(recorded, lambda entry: entry.get("verb") == "filter" and "n0" in entry["answer"])
+    answer = entry["answer"].replace("n0", "m0", 1)
+    changed = [*recorded[:number], _line(entry | {"answer": answer}), *recorded[number + 1 :]]
+    status, summary = replay(changed)
+    assert status == 1
+    assert summary["difference"]["line"] == number + 1
+    assert summary["difference"]["what"] == "answer of filter"
+    assert (summary["difference"]["recorded"], summary["difference"]["replayed"]) == (answer, entry["answer"])
+
+
+def test_one_changed_byte_of_an_allocation_is_reported_with_its_line(
+    recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]]
+) -> None:
+    number, entry = _last(recorded, lambda entry: entry["op"] == "assume")
+    first, comma, rest = entry["allocation"].partition(",NVIDIA,")
+    allocation = f"{first[:-1]}9{comma}{rest}"
+    status, summary = replay([*recorded[:number], _line(entry | {"allocation": allocation}), *recorded[number + 1 :]])
+    assert (status, summary["difference"]["line"]) == (1, number + 1)
+    assert summary["difference"]["replayed"] == entry["allocation"]
+
+
+def test_a_missing_entry_shows(recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]]) -> None:
+    started, _ = _last(recorded, lambda entry: entry["op"] == "start")
+    told = next(number for number, line in enumerate(recorded) if number > started and _entry(line)["kind"] == "Node")
+    status, summary = replay([*recorded[:told], *recorded[told + 1 :]])
+    assert status == 1
+    assert summary["difference"]["line"] > told
+
+
+def test_text_shows_where_answers_differ(recorded: list[str], tmp_path: Path) -> None:
+    number, entry = _last(recorded, lambda entry: entry.get("verb") == "filter" and "n0" in entry["answer"])
+    path = tmp_path / "journal"
+    path.write_text("".join([*recorded[:number], _line(entry | {"answer": "x" + entry["answer"]})]))
+    result = processes.run("replay", path)
+    assert result.status == 1
+    assert f"line {number + 1}: answer of filter differs\n  then: x" in result.out.decode()
+
+
+@pytest.mark.parametrize("kept", [1, 10, -1])
+def test_a_cut_last_line_is_passed_over(
+    recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]], kept: int
+) -> None:
+    status, summary = replay([*recorded[:40], recorded[40][:kept]])
+    assert (status, summary["entries"]) == (0, 40)
+
+
+def test_a_line_that_a_kill_has_cut_is_followed_by_the_next_start(
+    recorded: list[str], tmp_path: Path, replay: Callable[[list[str]], tuple[int, Json]]
+) -> None:
+    path = tmp_path / "cut"
+    path.write_text("".join([*recorded[:40], recorded[40][:10]]))
+    journal = FileJournal(str(path))
+    Recorder(journal, Cluster(config.Settings()), None)
+    journal.close()
+    status, summary = replay(path.read_text().splitlines(keepends=True))
+    assert (status, summary["entries"], summary["processes"]) == (0, 41, 2)
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("", "it has no entry"),
+        ("[]\n", "line 1"),
+        ("nonsense\n", "line 1"),
+        ('{"op":"finish","uid":"a"}\n{"op":"dance"}\n', "line 2"),
+        ('{"op":"finish","uid":"a"}\n{"op":"finish"}\n', "line 2"),
+        ('{"op":"change","kind":"Pod","change":"eaten","object":"{}"}\n', "line 1"),
+        ('x\n{"op":"finish","uid":"a"}\n', "line 1"),
+    ],
+)
+def test_what_is_no_journal_is_refused_in_one_line(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "journal"
+    path.write_text(text)
+    assert why in processes.refusal("replay", path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in processes.refusal("replay", tmp_path / "nothing")
+    assert "directory" in processes.refusal("replay", tmp_path)
+
+
+def test_settings_come_from_the_journal(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal")
+    policies = Policies(NodePolicy.SPREAD, parse_card_policy("numa,binpack"))
+    settings = config.Settings(replace(NVIDIA, memory_factor=1024), policies)
+    journal = FileJournal(path)
+    Recorder(journal, Cluster(settings), None)
+    journal.close()
+    (_, entry), *_ = read_journal(path)
+    assert isinstance(entry, Start)
+    assert entry.settings == settings
+
+
+def test_a_body_that_is_no_text_survives(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal")
+    journal = FileJournal(path)
+    Recorder(journal, Cluster(config.Settings()), None).on_answer("filter", b'{"\xff"', b"{}")
+    journal.close()
+    _, (_, entry) = read_journal(path)
+    assert getattr(entry, "base64", None) == b'{"\xff"'
+
+
+def test_a_journal_that_cannot_be_written_ends_and_nothing_else() -> None:
+    journal = FileJournal("/dev/full")
+    for _ in range(2):
+        journal.write({"op": "finish", "uid": "a"})
+    journal.close()
+
+
+def _entry(line: str) -> Json:
+    try:
+        entry: Json = json.loads(line)
+    except ValueError:
+        return {}
+    return entry
+
+
+def _line(entry: Json) -> str:
+    return json.dumps(entry, separators=(",", ":")) + "\n"
+
+
+def _last(lines: list[str], wanted: Callable[[Json], bool]) -> tuple[int, Json]:
+    """The last line that is wanted, counted from 0."""
+    return next(
+        (number, entry) for number in reversed(range(len(lines))) if (entry := _entry(lines[number])) and wanted(entry)
+    )

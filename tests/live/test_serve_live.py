@@ -1,0 +1,202 @@
+"""`serve --kubeconfig` from its start to its end: readiness, signals, the Lease, and what a person did wrong.
+
+It exists because a pod is started, stopped and killed by others. It must not import the code under test. Invariant: a
+process that is told to end settles what it began, gives up its Lease and ends with 0.
+"""
+
+import asyncio
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.apiserver.kubeconfig import write_kubeconfig
+from tests.apiserver.server import ApiServer
+from tests.extender.objects import Json, listed, node, pod
+from tests.live.harness import Kube, eventually
+from tests.live.leader_harness import holder_of, lease_of, write_lease
+from tests.live.process_harness import LONG, QUICK, refusal, serving, started
+
+
+def asked(made: Json) -> Json:
+    return {"Pod": made, "Nodes": None, "NodeNames": ["n1"]}
+
+
+def binding(made: Json) -> Json:
+    meta = made["metadata"]
+    return {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": "n1"}
+
+
+# -- start ----------------------------------------------------------------------------------------------------------
+
+
+async def test_it_serves_a_cluster_whose_api_server_is_another_process(tmp_path: Path) -> None:
+    dump, kubeconfig = tmp_path / "dump.json", tmp_path / "kc"
+    dump.write_text(listed(node("n1"), pod("p", memory=700)), encoding="utf-8")
+    async with started("tests.apiserver", "--load", dump, "--kubeconfig", kubeconfig) as api:
+        await api.listens()
+        async with serving(kubeconfig, *LONG) as extender:
+            assert (await extender.get("/livez"))[0] == 200
+            await extender.answers("/readyz", 200)
+            answer = await extender.post("/filter", asked(pod("p", memory=700)))
+            assert (answer["Error"], answer["NodeNames"]) == ("", ["n1"])
+            assert await extender.post("/bind", binding(pod("p", memory=700))) == {"Error": ""}
+            _, nodes = await extender.get("/api/v1/nodes")
+            assert json.loads(nodes)[0]["devices"][0]["requested"]["memory"] == 700
+            assert await extender.stop() == 0
+        _, lease = await api.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gpu-extender")
+        assert json.loads(lease)["spec"]["holderIdentity"] == ""
+
+
+async def test_an_api_server_that_is_down_at_the_start_is_waited_for(tmp_path: Path) -> None:
+    api = ApiServer()
+    await api.start()
+    port = int(api.url.rpartition(":")[2])
+    await api.stop()
+    async with serving(write_kubeconfig(tmp_path / "kc", api.url), *LONG) as extender:
+        assert (await extender.get("/livez"))[0] == 200
+        assert (await extender.get("/readyz"))[0] == 503
+        answer = await extender.post("/filter", asked(pod("p")))
+        assert answer["Error"].startswith("not ready")
+        await eventually(lambda: "failed" in extender.log)
+        api = ApiServer()
+        api.load([node("n1")])
+        await api.start(port=port)
+        await extender.answers("/readyz", 200)
+        assert await extender.stop() == 0
+        await api.stop()
+
+
+async def test_without_election_there_is_no_lease(tmp_path: Path) -> None:
+    async with ApiServer() as api:
+        api.load([node("n1")])
+        async with serving(write_kubeconfig(tmp_path / "kc", api.url), "--no-leader-elect") as extender:
+            await extender.answers("/readyz", 200)
+            assert await extender.stop() == 0
+        assert lease_of(api) is None
+        assert api.requests.count(resource="leases") == 0
+
+
+async def test_it_follows_the_scheduler_of_its_host(tmp_path: Path) -> None:
+    flags = ("--follow-lease", "--lease-name", "gpu-extender", *QUICK)
+    async with ApiServer() as api:
+        api.load([node("n1")])
+        write_lease(api, f"{socket.gethostname()}_1")
+        async with serving(write_kubeconfig(tmp_path / "kc", api.url), *flags) as extender:
+            end = time.monotonic() + 30
+            while (await extender.get("/readyz"))[0] != 200:
+                assert time.monotonic() < end
+                write_lease(api, f"{socket.gethostname()}_1")
+                await asyncio.sleep(0.1)
+            write_lease(api, "elsewhere_1", 600)
+            await extender.answers("/readyz", 503)
+            assert await extender.stop() == 0
+        assert holder_of(api) == "elsewhere_1"
+
+
+# -- end ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_settles_what_is_in_flight_and_gives_the_lease_up(tmp_path: Path, number: int) -> None:
+    async with ApiServer() as api:
+        api.load([node("n1")])
+        made = Kube(api).create(pod("p"))
+        async with serving(write_kubeconfig(tmp_path / "kc", api.url), *LONG) as extender:
+            await extender.answers("/readyz", 200)
+            slow = api.faults.add(fault="latency", seconds=1.0, resource="pods/binding")
+            bind = asyncio.create_task(extender.post("/bind", binding(made)))
+            await eventually(lambda: slow.hits == 1)
+            assert await extender.stop(number) == 0
+            assert await bind == {"Error": ""}
+            assert Kube(api).node_of("p") == "n1"
+            assert holder_of(api) == ""
+
+
+async def test_a_bind_that_is_not_settled_keeps_the_lease(tmp_path: Path) -> None:
+    async with ApiServer() as api:
+        api.load([node("n1")])
+        made = Kube(api).create(pod("p"))
+        async with serving(write_kubeconfig(tmp_path / "kc", api.url), *LONG) as extender:
+            await extender.answers("/readyz", 200)
+            api.faults.add(fault="hang", resource="pods/binding")
+            api.faults.add(fault="hang", verb="get", resource="pods")
+            bind = asyncio.create_task(extender.post("/bind", binding(made)))
+            await eventually(lambda: api.requests.count(resource="pods/binding") == 1)
+            assert await extender.stop() == 0
+            assert (await bind)["Error"]
+            # Its Binding may still come; the next leader waits for the lease's end.
+            assert holder_of(api) not in ("", None)
+
+
+async def test_requests_are_answered_until_kube_scheduler_has_noticed(tmp_path: Path) -> None:
+    async with ApiServer() as api:
+        api.load([node("n1")])
+        kubeconfig = write_kubeconfig(tmp_path / "kc", api.url)
+        async with serving(kubeconfig, *LONG, "--shutdown-delay", "2") as extender:
+            await extender.answers("/readyz", 200)
+            extender.send(signal.SIGTERM)
+            await extender.answers("/readyz", 503, within=10)
+            assert (await extender.post("/filter", asked(pod("p"))))["NodeNames"] == ["n1"]
+            assert await extender.end() == 0
+            assert holder_of(api) == ""
+
+
+async def test_an_api_server_that_hangs_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+    async with ApiServer() as api:
+        api.load([node("n1")])
+        async with serving(write_kubeconfig(tmp_path / "kc", api.url), *LONG) as extender:
+            await extender.answers("/readyz", 200)
+            api.faults.add(fault="hang")
+            assert await extender.stop() == 0
+
+
+async def test_the_next_one_takes_over_from_one_that_was_killed(tmp_path: Path) -> None:
+    async with ApiServer() as api:
+        api.load([node("n1")])
+        kubeconfig = write_kubeconfig(tmp_path / "kc", api.url)
+        async with serving(kubeconfig, *QUICK) as first:
+            await first.answers("/readyz", 200)
+            before = holder_of(api)
+            async with serving(kubeconfig, *QUICK) as second:
+                assert (await second.get("/readyz"))[0] == 503
+                first.send(signal.SIGKILL)
+                await second.answers("/readyz", 200)
+                assert holder_of(api) not in (before, "", None)
+                assert await second.stop() == 0
+
+
+# -- what a person did wrong ----------------------------------------------------------------------------------------
+
+
+async def test_configurations_that_cannot_be_used_are_one_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("{", encoding="utf-8")
+    good = write_kubeconfig(tmp_path / "good", "http://127.0.0.1:1")
+    refused = {
+        ("--kubeconfig", tmp_path / "nowhere"): "no such file",
+        ("--kubeconfig", broken): "error: --kubeconfig: ",
+        ("--kubeconfig", ""): "--kubeconfig",
+        ("--in-cluster",): "error: --in-cluster: true: ",
+        ("--kubeconfig", good, "--in-cluster"): "cannot be used together",
+        ("--kubeconfig", good, "--cluster", "dump.json"): "cannot be used together",
+        ("--kubeconfig", good, "--http-timeout", "0"): "--http-timeout: 0: must be above 0",
+        ("--kubeconfig", good, "--http-timeout", "30"): "a bind must end before the lease does",
+        ("--kubeconfig", good, "--lease-duration", "5"): "--lease-duration: 5: must be at least three times",
+        ("--kubeconfig", good, "--lease-retry", "0"): "--lease-retry: 0: must be above 0",
+        ("--kubeconfig", good, "--journal", tmp_path / "no" / "where"): "--journal",
+        ("--kubeconfig", good, "--port", "99999"): "--port",
+    }
+    lines = await asyncio.gather(*(refusal("serve", *arguments) for arguments in refused))
+    for (arguments, why), line in zip(refused.items(), lines, strict=True):
+        assert why in line, arguments
+
+
+async def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "kc", "http://127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        line = await refusal("serve", "--kubeconfig", kubeconfig, "--port", str(taken.getsockname()[1]))
+    assert line.startswith("error: --bind-address, --port: 127.0.0.1:")

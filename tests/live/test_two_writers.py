@@ -1,0 +1,288 @@
+"""Two replicas that change places at the worst moments, and every card given out once.
+
+It exists because of user_reports A63 and A64. It must not ask the replicas how they did: the reference judges every
+write of the API server. Invariants: schedules come from a seed; no step waits for a replica to be quick.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.kube.listing import ListSettings
+from extender.kube.reflector import ReflectorSettings
+from extender.live.app import LiveSettings
+from extender.live.binder import BindSettings
+from extender.live.leadership import LeaseHolder, steady_seconds
+from extender.live.lease import LeaseSettings
+from tests.apiserver.resources import EVENTS
+from tests.apiserver.server import ApiServer
+from tests.extender.objects import Json, node, pod
+from tests.live.harness import Kube, eventually, names
+from tests.live.harness_audit import Audit
+from tests.live.replica_harness import Network, Replica, network, replica
+
+LEASE = LeaseSettings(duration_seconds=1.0, retry_seconds=0.1, write_deadline_seconds=0.5)
+NODES = ("n1", "n2", "n3", "n4", "n5", "n6")
+
+
+def settings(identity: str, lease: LeaseSettings = LEASE) -> LiveSettings:
+    return LiveSettings(
+        lease=lease,
+        bind=BindSettings(lease.write_deadline_seconds, lock_mode=False, resolve_seconds=(0.02, 0.2)),
+        reflector=replace(ReflectorSettings(), lists=ListSettings(page_size=20), backoff_seconds=(0.02, 0.2)),
+        identity=identity,
+    )
+
+
+@dataclass
+class Pair:
+    """Two replicas, each with a network of its own, and the judge."""
+
+    api: ApiServer
+    kube: Kube
+    audit: Audit
+    replicas: list[Replica]
+    networks: list[Network]
+    outcomes: Counter[str] = field(default_factory=Counter)
+    made: int = 0
+
+    def new_pod(self, memory: int) -> Json:
+        """A pod that nobody has seen."""
+        self.made += 1
+        return self.kube.create(pod(f"p{self.made}", memory=memory))
+
+    async def bind(self, one: Replica, asked: Json, node_name: str) -> str:
+        """Ask one replica to bind."""
+        error = await one.bind(asked, node_name)
+        self.outcomes[error.partition(":")[0] or "bound"] += 1
+        return error
+
+    async def leader(self) -> Replica:
+        """The replica that answers."""
+        await eventually(lambda: any(one.answers for one in self.replicas), "a replica answers", seconds=20)
+        return next(one for one in self.replicas if one.answers)
+
+    def other(self, one: Replica) -> Replica:
+        return next(each for each in self.replicas if each is not one)
+
+
+@asynccontextmanager
+async def pair(cards: int = 2, memory: int = 1000, lease: LeaseSettings = LEASE, seed: int = 0) -> AsyncIterator[Pair]:
+    async with ApiServer(seed=seed) as api:
+        api.load([node(name, cards, memory=memory) for name in NODES])
+        audit, port = Audit(api), int(api.url.rpartition(":")[2])
+        async with (
+            network(port) as first,
+            network(port) as second,
+            replica(first.url, settings("a", lease)) as a,
+            replica(second.url, settings("b", lease)) as b,
+        ):
+            yield Pair(api, Kube(api), audit, [a, b], [first, second])
+        audit.close()
+
+
+# -- constructed cases ----------------------------------------------------------------------------------------------
+
+
+async def test_a63_a_leader_that_dies_right_after_its_binding_is_remembered() -> None:
+    async with pair(cards=1) as two:
+        first = await two.leader()
+        placed = two.new_pod(1000)
+        assert await two.bind(first, placed, "n1") == ""
+        first.stop_now()
+        second = two.other(first)
+        await eventually(lambda: second.answers, "the standby leads", seconds=20)
+        assert "Insufficient" in await two.bind(second, two.new_pod(1000), "n1")
+        assert await two.bind(second, two.new_pod(1000), "n2") == ""
+        first.resume()
+        await eventually(lambda: not first.answers, "the first one sees that its lease is over")
+        assert two.audit.overcommitted == []
+
+
+async def test_a64_only_one_answers_and_the_other_says_so() -> None:
+    async with pair() as two:
+        first = await two.leader()
+        await eventually(lambda: all(one.live.is_synced() for one in two.replicas))
+        error = await two.bind(two.other(first), two.new_pod(10), "n1")
+        assert error == "not ready: this replica does not lead"
+        assert two.api.requests.count(resource="pods/binding") == 0
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["delivered late", "lost"])
+async def test_a_partition_in_the_middle_of_a_bind(late: bool) -> None:
+    async with pair(cards=1) as two:
+        first = await two.leader()
+        its_network = two.networks[two.replicas.index(first)]
+        asked = two.new_pod(1000)
+        its_network.hold()
+        error = await two.bind(first, asked, "n1")
+        assert error  # no answer came, so it is not a success
+        # Its Binding may be on its way. The next leader is ready only after it can come no more.
+        await asyncio.sleep(0.3)
+        if not late:
+            its_network.break_connections()
+        its_network.heal()
+        second = two.other(first)
+        first.stop_now()
+        await eventually(lambda: second.answers, "the standby leads", seconds=20)
+        where = two.kube.node_of(asked["metadata"]["name"])
+        other = await two.bind(second, two.new_pod(1000), "n1")
+        assert bool(other) == (where == "n1")
+        assert two.audit.overcommitted == []
+
+
+@pytest.mark.parametrize("place", ["at any await", "after the question"])
+async def test_a_leader_that_is_stopped_on_its_way_to_the_write_does_not_write(place: str) -> None:
+    """Whatever comes between bind's question and the write, the fence is asked after the last await."""
+    async with pair(cards=1) as two:
+        first = await two.leader()
+        late, rival = two.new_pod(700), two.new_pod(700)
+        if place == "after the question":
+            first.stop_before_request()
+        binding = asyncio.create_task(two.bind(first, late, "n1"))
+        if place == "at any await":
+            first.stop_now()
+        await eventually(first.stopped.is_set, "the first one is stopped")
+        second = two.other(first)
+        await eventually(lambda: second.answers, "the standby leads", seconds=20)
+        won = await two.bind(second, rival, "n1") == ""
+        first.resume()
+        await binding
+        assert two.audit.overcommitted == []
+        if place == "after the question":
+            assert won
+            assert two.kube.node_of(late["metadata"]["name"]) is None
+
+
+async def test_what_no_lease_can_fence_is_detected_and_reported() -> None:
+    """A process that is stopped between the last question and the write gives a card out a second time."""
+    async with pair(cards=1) as two:
+        first = await two.leader()
+        late, rival = two.new_pod(700), two.new_pod(700)
+        first.stop_at_write()
+        binding = asyncio.create_task(two.bind(first, late, "n1"))
+        await eventually(first.stopped.is_set, "the first one is about to write")
+        second = two.other(first)
+        await eventually(lambda: second.answers, "the standby leads", seconds=20)
+        assert await two.bind(second, rival, "n1") == ""
+        with capture_logs() as logs:
+            first.resume()
+            await binding
+            await eventually(lambda: two.kube.node_of(late["metadata"]["name"]) == "n1", "the late write")
+            assert len(two.audit.overcommitted) == 1
+            # The leader sees the late pod and reports it, with an event on the pod.
+            await eventually(lambda: second.live.overcommit.reports >= 1, "a report")
+            await eventually(lambda: len(two.api.store.tables[EVENTS]) >= 1, "an event")
+        reported = [entry for entry in logs if entry["event"] == "cards over-committed"]
+        assert {entry["cards"] for entry in reported} == {("GPU-n1-0",)}
+        event = two.api.store.tables[EVENTS].rows[0].decode()
+        assert (event["reason"], event["type"]) == ("DeviceOvercommitted", "Warning")
+        # Nothing more is placed there, and nothing is evicted.
+        assert await two.bind(second, two.new_pod(1), "n1")
+        assert len(two.kube.pods()) == 3
+
+
+async def test_a_graceful_end_hands_over_at_once() -> None:
+    async with pair(lease=replace(LEASE, duration_seconds=600.0)) as two:
+        first = await two.leader()
+        second = two.other(first)
+        await eventually(second.live.is_synced)
+        assert await two.bind(first, two.new_pod(10), "n1") == ""
+        await first.end(seconds=5)
+        # Not after the ten minutes of the lease.
+        await eventually(lambda: second.answers, "the standby leads", seconds=20)
+        assert await two.bind(second, two.new_pod(10), "n1") == ""
+
+
+# -- random schedules -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_card_is_given_twice_whatever_the_schedule(seed: int) -> None:
+    """Leaders are stopped and cut off for shorter and longer than their lease; watches lose events all the time."""
+    chance = Random(seed)
+    async with pair(cards=1, seed=seed) as two:
+        binds: set[asyncio.Task[str]] = set()
+        led: list[int] = []
+        two.api.faults.add(fault="drop", event="MODIFIED", resource="pods", probability=0.2)
+        two.api.faults.add(fault="reset", resource="pods/binding", after=True, probability=0.05)
+        two.api.faults.add(fault="status", code=503, resource="pods/binding", probability=0.05)
+        end = _now() + 10
+        while _now() < end:
+            number = two.replicas.index(await two.leader())
+            if led[-1:] != [number]:
+                led.append(number)
+            await _ask_for_a_while(two, chance, binds, 0.3)
+            await _harm(two, chance, binds, number if chance.random() < 0.8 else 1 - number)
+            assert two.audit.overcommitted == []
+        await asyncio.gather(*binds)
+        assert two.audit.overcommitted == []
+        assert two.outcomes["bound"] >= 30, two.outcomes
+        assert len(led) >= 2, led
+        two.api.faults.clear()
+        for name in names(two.kube.pods()):
+            # A Binding that may still come is waited for until its pod changes.
+            two.kube.annotate_pod(name, {"touched": "yes"})
+        # What the watches lost is found by the next list, and then the state is that of the objects.
+        last = await two.leader()
+        await last.list_again()
+        await _agrees(two, last)
+
+
+async def _agrees(two: Pair, one: Replica) -> None:
+    """The state of a replica becomes that of the objects."""
+    end = _now() + 20
+    while (difference := two.audit.difference(one.live.cluster)) is not None:
+        assert _now() < end, difference
+        await asyncio.sleep(0.01)
+
+
+async def _harm(two: Pair, chance: Random, binds: set[asyncio.Task[str]], number: int) -> None:
+    """Stop or cut off one replica for a while, with kube-scheduler asking all the time."""
+    one, its_network = two.replicas[number], two.networks[number]
+    # About as long as a lease, for there the danger is; sometimes shorter, sometimes much longer.
+    seconds = chance.choice((chance.uniform(1.0, 1.6), chance.uniform(1.0, 1.6), chance.uniform(0.2, 2.4)))
+    if chance.random() < 0.5:
+        one.stop_now()
+        await _ask_for_a_while(two, chance, binds, seconds)
+        one.resume()
+        return
+    its_network.hold()
+    holder = one.live.leadership
+    assert isinstance(holder, LeaseHolder)
+    last_write_by = holder._until + LEASE.write_deadline_seconds
+    await _ask_for_a_while(two, chance, binds, seconds)
+    if steady_seconds() > last_write_by:
+        # A write that is delivered even later is what no lease can fence.
+        its_network.break_connections()
+    its_network.heal()
+
+
+async def _ask_for_a_while(two: Pair, chance: Random, binds: set[asyncio.Task[str]], seconds: float) -> None:
+    """kube-scheduler asks one of them or, as one that does not know who leads, both; pods end all the time."""
+    end = _now() + seconds
+    while _now() < end:
+        two.new_pod(chance.choice((300, 500, 700, 1000)))
+        pods = two.kube.pods()
+        pending = [each for each in pods if "nodeName" not in each["spec"]]
+        bound = [each["metadata"]["name"] for each in pods if "nodeName" in each["spec"]]
+        # Known for a while to both, so that nothing has to be read before the write.
+        for _ in range(2):
+            asked, where = chance.choice(pending[:8]), chance.choice(NODES)
+            targets = two.replicas if chance.random() < 0.3 else [chance.choice(two.replicas)]
+            # One that is stopped finds the request when it wakes up.
+            binds |= {asyncio.create_task(two.bind(one, asked, where)) for one in targets}
+        gone = chance.sample(bound, max(0, len(bound) - 5)) + [each["metadata"]["name"] for each in pending[:-12]]
+        for name in gone:
+            two.kube.delete_pod(name)
+        await asyncio.sleep(0.01)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

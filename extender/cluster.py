@@ -90,6 +90,8 @@ class Cluster:
 
     def exceeded(self, pod: Pod) -> list[Exceeded]:
         """Return the quota limits that a pod would pass, its own earlier booking not counted."""
+        if not self.quotas.limits(pod.namespace):
+            return []
         used = self.cache.used(pod.namespace)
         own = self.cache.pods.get(pod.uid)
         if own is not None and own.namespace == pod.namespace:

@@ -45,13 +45,6 @@ class _Answer(NamedTuple):
     pod: Pod | None = None
 
 
-class _Judged(NamedTuple):
-    """(row,) each: the rows that filter has judged for a pod, and those that fit."""
-
-    rows: BoolArray
-    feasible: BoolArray
-
-
 class _Passed(NamedTuple):
     """What filter passed for a pod: the names, as they were encoded and as a list, and their rows."""
 
@@ -82,7 +75,6 @@ class Verbs:
         self.answered_from_memory = 0
         self._version: object = None
         self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
-        self._judged: OrderedDict[bytes, _Judged] = OrderedDict()  # by raw pod
         self._passed: OrderedDict[bytes, _Passed] = OrderedDict()  # by raw pod
 
     def filter(self, body: bytes) -> bytes:
@@ -158,7 +150,6 @@ class Verbs:
             # Before judging: a new UID under a known name means that the old pod is gone.
             self.cluster.remember(pod)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
-        _remember(self._judged, args.raw_pod, self._by_row(rows, verdict.feasible))
         self._count(verdict)
         if pod.asks:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
@@ -176,17 +167,9 @@ class Verbs:
             return self._scored(passed.pod, passed.names, passed.rows)
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
-        snapshot = self.cluster.cache.snapshot()
-        rows = snapshot.rows_of(args.names)
-        judged = self._judged.get(args.raw_pod)
-        if judged is not None and not _repeated(rows) and judged.rows[rows[rows >= 0]].all():
-            feasible = rows >= 0
-            feasible[feasible] = judged.feasible[rows[feasible]]
-        else:
-            rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
-            feasible = verdict.feasible
-        names = list(compress(args.names, feasible.tolist()))
-        return self._scored(pod, names, rows[feasible])
+        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
+        names = list(compress(args.names, verdict.feasible.tolist()))
+        return self._scored(pod, names, rows[verdict.feasible])
 
     def _scored(self, pod: Pod, names: Sequence[str], rows: Rows) -> bytes:
         """Answer prioritize for nodes that fit."""
@@ -197,15 +180,6 @@ class Verbs:
         named = [(names[place], score) for place, score in scores]
         self._hooks.scored(pod, named[0][0] if named else None)
         return wire.encode_priorities(named)
-
-    def _by_row(self, rows: Rows, feasible: BoolArray) -> _Judged:
-        """Return what was judged, by row of the snapshot."""
-        columns = self.cluster.cache.snapshot().columns
-        judged = _Judged(np.zeros(columns, np.bool_), np.zeros(columns, np.bool_))
-        known = rows >= 0
-        judged.rows[rows[known]] = True
-        judged.feasible[rows[known & feasible]] = True
-        return judged
 
     def _count(self, verdict: Verdict) -> None:
         counts = np.bincount(verdict.codes[~verdict.feasible], minlength=len(CODES))
@@ -219,7 +193,6 @@ class Verbs:
         if self._version != version:
             self._version = version
             self._answers.clear()
-            self._judged.clear()
             self._passed.clear()
         answer = self._answers.get((verb, body))
         self.answered_from_memory += answer is not None

@@ -48,10 +48,14 @@ class LoopMonitor:
             await asyncio.sleep(_TICK_SECONDS)
             now, cpu = loop.time(), time.thread_time() - cpu_started
             if now >= window_end:
-                self._windows = [self._windows[1], 0.0]
-                self._cpu_windows = [self._cpu_windows[1], 0.0]
+                self.next_window()
                 window_end = now + _WINDOW_SECONDS
             self.note(now - started - _TICK_SECONDS, cpu)
+
+    def next_window(self) -> None:
+        """Begin a window; the one before it still counts."""
+        self._windows = [self._windows[1], 0.0]
+        self._cpu_windows = [self._cpu_windows[1], 0.0]
 
     def note(self, seconds: float, cpu_seconds: float) -> None:
         """Note one stretch, and how long this thread ran meanwhile."""

@@ -4,6 +4,7 @@ It must not await anything. Invariant: a claim or a refusal noted here never mak
 """
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -60,12 +61,12 @@ class LiveHooks(Hooks):
     def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:
         """Remember the pod's version for bind, where it will probably go, and whether it waits for room."""
         self._table.asked_about(wire)
-        places: list[int] = np.flatnonzero(feasible).tolist()
-        self._end_outdated_claim(pod.uid, names, places)
-        if len(places) == 1:
+        fitting = int(np.count_nonzero(feasible))
+        self._end_outdated_claim(pod.uid, names, feasible)
+        if fitting == 1:
             # Of one node kube-scheduler asks for no scores.
-            self.scored(pod, names[places[0]])
-        if places or pod.invalid:
+            self.scored(pod, names[int(np.argmax(feasible))])
+        if fitting or pod.invalid:
             self._waker.passed(pod.uid)
         else:
             self._waker.refused(pod)
@@ -83,8 +84,8 @@ class LiveHooks(Hooks):
         if claim is not None:
             self._claims.put(pod.uid, claim, self._steady_seconds())
 
-    def _end_outdated_claim(self, uid: str, names: Sequence[str], fitting: list[int]) -> None:
+    def _end_outdated_claim(self, uid: str, names: Sequence[str], feasible: BoolArray) -> None:
         """A claim on a node that is no longer offered, or does not fit, is over; another one is left as it is."""
         node = None if self._claims is None else self._claims.node_of(uid)
-        if self._claims is not None and node is not None and node not in {names[place] for place in fitting}:
+        if self._claims is not None and node is not None and node not in compress(names, feasible.tolist()):
             self._claims.drop(uid)

@@ -112,7 +112,7 @@ class NodeLocks:
         self._now = now
         self._turns = Turns()
         self._changed: dict[str, asyncio.Event] = {}  # node -> set when its lock annotation changed
-        self._releasing: set[asyncio.Task[None]] = set()
+        self._releasing: dict[Held, asyncio.Task[None]] = {}
 
     def turn(self, node: str, deadline: float) -> AbstractAsyncContextManager[bool]:
         """Wait for the node's turn; enters with False when it did not come until `deadline` (loop time)."""
@@ -133,6 +133,7 @@ class NodeLocks:
         """Take the lock for a pod, waiting until `deadline` (loop time). The caller has the node's turn."""
         text = f"{self._now().strftime('%Y-%m-%dT%H:%M:%SZ')},{namespace},{name}"
         self._changed[node] = asyncio.Event()
+        self._stop_releasing(node, text)
         try:
             return await self._take(node, LockOwner(self._now(), namespace, name), text, deadline)
         finally:
@@ -140,15 +141,25 @@ class NodeLocks:
 
     async def release(self, held: Held) -> None:
         """Take our lock off a node if it is still ours. Goes on in the background when it takes long."""
+        if held in self._releasing:
+            return
         task = asyncio.get_running_loop().create_task(self._release(held))
-        self._releasing.add(task)
-        task.add_done_callback(self._releasing.discard)
+        self._releasing[held] = task
+        task.add_done_callback(lambda _: self._releasing.pop(held, None))
         await asyncio.wait({task}, timeout=_RELEASE_WAIT_SECONDS)
 
     async def drain(self, seconds: float) -> None:
         """Wait for releases under way."""
         if self._releasing:
-            await asyncio.wait(set(self._releasing), timeout=seconds)
+            await asyncio.wait(self._releasing.values(), timeout=seconds)
+        for task in self._releasing.values():
+            task.cancel()
+
+    def _stop_releasing(self, node: str, text: str) -> None:
+        """An earlier bind of the pod, in the same second, wrote the same text; its release must not remove ours."""
+        for held, task in list(self._releasing.items()):
+            if (held.node, held.text) == (node, text):
+                task.cancel()
 
     # -- taking ---------------------------------------------------------------------------------------------------
 
@@ -159,7 +170,7 @@ class NodeLocks:
             facts = self._facts.nodes.get(node)
             if facts is None:
                 return Contended(f"node {node} is gone")
-            if facts.lock == text:
+            if unsure and facts.lock == text:
                 return Held(node, text, facts.resource_version)
             blocking = await self._blocking(node, facts.lock, owner, deadline)
             if blocking is not None:

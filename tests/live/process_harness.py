@@ -54,6 +54,12 @@ class Process:
         assert found is not None, self.log
         self.url = found[0]
 
+    async def output(self) -> bytes:
+        """Everything that it writes to standard output until its end."""
+        assert self._process.stdout is not None
+        async with asyncio.timeout(SECONDS):
+            return await self._process.stdout.read()
+
     def send(self, number: int) -> None:
         """Send a signal."""
         os.kill(self._process.pid, number)
@@ -132,8 +138,7 @@ async def serving(kubeconfig: Path, *arguments: str | Path) -> AsyncIterator[Pro
 async def refusal(*arguments: str | Path) -> str:
     """The one line of a command that refuses its input: exit status 2 and nothing on standard output."""
     async with started("extender", *arguments, env={"KUBERNETES_SERVICE_HOST": ""}) as process:
-        assert process._process.stdout is not None
-        out = await process._process.stdout.read()
+        out = await process.output()
         assert (await process.end(), out) == (2, b"")
         line, end, rest = process.log.partition("\n")
         assert (end, rest) == ("\n", ""), process.log

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from accounting.pod_state import PodState
-from extender.live.annotations import BIND_PHASE, BIND_TIME, MIG, NODE, TIME
+from extender.live.annotations import BIND_PHASE, BIND_TIME, MIG, NODE, TIME, first_illegal_key
 from tests.apiserver.resources import PODS
 from tests.extender.objects import ALLOCATION, Json, asks, container, node, pod, rows, sidecar
 from tests.live.harness import Bench, Extender, eventually, running
@@ -80,6 +80,23 @@ async def test_forged_scheduler_annotations_are_blanked_by_the_binding() -> None
         )
         assert (meta["annotations"][NODE], meta["labels"][NODE]) == ("n1", "n1")
         await bench.agrees()
+
+
+async def test_a_node_name_that_is_no_label_value_leaves_the_label_blank() -> None:
+    long = f"{'a' * 40}.{'b' * 40}"
+    async with running(node(long)) as bench:
+        made = pod("p", memory=300)
+        made["metadata"]["labels"] = {NODE: "forged"}
+        await bench.scheduler.place(bench.kube.create(made))
+        meta = bench.kube.pod("p")["metadata"]
+        assert (meta["labels"][NODE], meta["annotations"][NODE]) == ("", long)
+
+
+def test_keys_that_the_api_server_would_store_and_then_refuse() -> None:
+    legal = ("a", "a.b/c_D-e.f", "hami.io/vgpu-node", f"{'a' * 63}.b/{'n' * 63}")
+    assert first_illegal_key(legal) is None
+    for key in ("", "/a", "a/", "A.b/c", "a/b/c", "-a", "a/b c", f"a/{'n' * 64}", f"{'a.' * 127}b/n"):
+        assert first_illegal_key((*legal, key)) == key
 
 
 async def test_a_forged_allocation_of_a_pending_pod_counts_nothing() -> None:

@@ -16,6 +16,8 @@ from tests.apiserver.resources import PODS
 from tests.extender.objects import Json, asks, bound, container, node, pod, sidecar
 from tests.live.harness import Bench, eventually, running
 
+BINDING = "pods/binding"
+
 
 def lock_of(bench: Bench, name: str = "n1") -> str | None:
     """The pod that holds a node's lock."""
@@ -164,16 +166,47 @@ async def test_who_waits_for_the_lock_holds_no_assumption_and_fits_again() -> No
 
 
 async def test_a_bind_waits_for_the_lock_until_80_percent_of_http_timeout() -> None:
-    async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=2.0) as bench:
         first, second, third = await filtered(bench, "a", "b", "c")
         assert await bench.scheduler.bind(first, "n1") == ""
         loop = asyncio.get_running_loop()
         began = loop.time()
         answers = await asyncio.gather(bench.scheduler.bind(second, "n1"), bench.scheduler.bind(third, "n1"))
         assert all(answer.startswith("NodeLocked") for answer in answers)
-        assert 0.75 <= loop.time() - began < 1.0
+        assert 1.55 <= loop.time() - began < 1.78
         assert lock_of(bench) == "default,a"
         assert bench.audit.bound() == {"a": "n1"}
+        await bench.agrees()
+
+
+async def test_a_bind_that_hangs_does_not_keep_the_next_one_waiting_beyond_80_percent() -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=2.0) as bench:
+        bench.api.faults.add(fault="hang", resource=BINDING, nth=1)
+        first, second = await filtered(bench, "a", "b")
+        hanging = asyncio.create_task(bench.scheduler.bind(first, "n1"))
+        await eventually(lambda: bench.api.requests.count(resource=BINDING) == 1)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        assert (await bench.scheduler.bind(second, "n1")).startswith("NodeLocked: other pods wait")
+        assert 1.55 <= loop.time() - began < 1.78
+        assert (await hanging).startswith("Unknown")
+
+
+@pytest.mark.parametrize("lock_mode", [False, True], ids=["none", "hami"])
+async def test_a_replica_whose_lease_does_not_last_writes_nothing(lock_mode: bool) -> None:
+    class Ending:
+        def is_leader(self) -> bool:
+            return True
+
+        def may_write(self, seconds: float) -> bool:
+            return seconds < 0.1
+
+    async with running(node("n1"), lock_mode=lock_mode) as bench:
+        (made,) = await filtered(bench, "p")
+        bench.live.binder._leadership = Ending()
+        before = bench.requests
+        assert (await bench.scheduler.bind(made, "n1")).startswith("NotLeader")
+        assert bench.requests == before
         await bench.agrees()
 
 

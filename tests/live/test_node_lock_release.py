@@ -168,6 +168,23 @@ async def test_a_release_removes_only_its_own_lock() -> None:
         assert lock_of(bench) == "default,somebody"
 
 
+async def test_a_release_that_is_still_tried_does_not_remove_the_lock_of_the_pods_next_bind() -> None:
+    """Both binds come in one second, so the text is the same."""
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=2.0) as bench:
+        (made,) = await filtered(bench, "p")
+        now = datetime.now(UTC)
+        bench.live.locks._now = lambda: now
+        bench.api.faults.add(fault="status", code=403, resource=BINDING, nth=1)
+        failing = bench.api.faults.add(fault="status", code=503, resource="nodes", method="PATCH", skip=1)
+        assert (await bench.scheduler.bind(made, "n1")).startswith("Refused: 403")
+        assert lock_of(bench) == "default,p"
+        bench.api.faults.remove(failing.id)
+        assert await bench.scheduler.bind(made, "n1") == ""
+        await asyncio.sleep(0.5)
+        assert lock_of(bench) == "default,p"
+        await bench.agrees()
+
+
 async def test_a84_a_second_step_that_fails_rolls_the_first_one_back() -> None:
     """A84: the lock was had, the cards were not, since they went while the lock was written."""
     async with running(node("n1"), lock_mode=True) as bench:

@@ -1,6 +1,6 @@
 """`serve --kubeconfig` from its start to its end: readiness, signals, the Lease, and what a person did wrong.
 
-It exists because a pod is started, stopped and killed by others. It must not import the code under test. Invariant: a
+It exists because a pod is started, stopped and killed by others. It must not look inside. Invariant: a
 process that is told to end settles what it began, gives up its Lease and ends with 0.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from extender.cli import main
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, listed, node, pod
@@ -116,22 +117,6 @@ async def test_a_signal_settles_what_is_in_flight_and_gives_the_lease_up(tmp_pat
             assert holder_of(api) == ""
 
 
-async def test_a_bind_that_is_not_settled_keeps_the_lease(tmp_path: Path) -> None:
-    async with ApiServer() as api:
-        api.load([node("n1")])
-        made = Kube(api).create(pod("p"))
-        async with serving(write_kubeconfig(tmp_path / "kc", api.url), *LONG) as extender:
-            await extender.answers("/readyz", 200)
-            api.faults.add(fault="hang", resource="pods/binding")
-            api.faults.add(fault="hang", verb="get", resource="pods")
-            bind = asyncio.create_task(extender.post("/bind", binding(made)))
-            await eventually(lambda: api.requests.count(resource="pods/binding") == 1)
-            assert await extender.stop() == 0
-            assert (await bind)["Error"]
-            # Its Binding may still come; the next leader waits for the lease's end.
-            assert holder_of(api) not in ("", None)
-
-
 async def test_requests_are_answered_until_kube_scheduler_has_noticed(tmp_path: Path) -> None:
     async with ApiServer() as api:
         api.load([node("n1")])
@@ -148,7 +133,7 @@ async def test_requests_are_answered_until_kube_scheduler_has_noticed(tmp_path: 
 async def test_an_api_server_that_hangs_does_not_keep_it_from_ending(tmp_path: Path) -> None:
     async with ApiServer() as api:
         api.load([node("n1")])
-        async with serving(write_kubeconfig(tmp_path / "kc", api.url), *LONG) as extender:
+        async with serving(write_kubeconfig(tmp_path / "kc", api.url), *QUICK) as extender:
             await extender.answers("/readyz", 200)
             api.faults.add(fault="hang")
             assert await extender.stop() == 0
@@ -172,27 +157,48 @@ async def test_the_next_one_takes_over_from_one_that_was_killed(tmp_path: Path) 
 # -- what a person did wrong ----------------------------------------------------------------------------------------
 
 
-async def test_configurations_that_cannot_be_used_are_one_line(tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text("{", encoding="utf-8")
+@pytest.mark.parametrize(
+    "arguments, why",
+    [
+        (("--kubeconfig", "NOWHERE"), "no such file"),
+        (("--kubeconfig", "BROKEN"), "error: --kubeconfig: "),
+        (("--kubeconfig", ""), "--kubeconfig"),
+        (("--in-cluster",), "error: --in-cluster: true: "),
+        (("--kubeconfig", "GOOD", "--in-cluster"), "cannot be used together"),
+        (("--kubeconfig", "GOOD", "--cluster", "dump.json"), "cannot be used together"),
+        (("--kubeconfig", "GOOD", "--http-timeout", "0"), "--http-timeout: 0: must be above 0"),
+        (("--kubeconfig", "GOOD", "--http-timeout", "30"), "a bind must end before the lease does"),
+        (("--kubeconfig", "GOOD", "--lease-duration", "5"), "--lease-duration: 5: must be at least three times"),
+        (("--kubeconfig", "GOOD", "--lease-retry", "0"), "--lease-retry: 0: must be above 0"),
+        (("--kubeconfig", "GOOD", "--journal", "NOWHERE/journal"), "--journal"),
+        (("--kubeconfig", "GOOD", "--port", "99999"), "--port"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    why: str,
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    (tmp_path / "broken").write_text("{", encoding="utf-8")
     good = write_kubeconfig(tmp_path / "good", "http://127.0.0.1:1")
-    refused = {
-        ("--kubeconfig", tmp_path / "nowhere"): "no such file",
-        ("--kubeconfig", broken): "error: --kubeconfig: ",
-        ("--kubeconfig", ""): "--kubeconfig",
-        ("--in-cluster",): "error: --in-cluster: true: ",
-        ("--kubeconfig", good, "--in-cluster"): "cannot be used together",
-        ("--kubeconfig", good, "--cluster", "dump.json"): "cannot be used together",
-        ("--kubeconfig", good, "--http-timeout", "0"): "--http-timeout: 0: must be above 0",
-        ("--kubeconfig", good, "--http-timeout", "30"): "a bind must end before the lease does",
-        ("--kubeconfig", good, "--lease-duration", "5"): "--lease-duration: 5: must be at least three times",
-        ("--kubeconfig", good, "--lease-retry", "0"): "--lease-retry: 0: must be above 0",
-        ("--kubeconfig", good, "--journal", tmp_path / "no" / "where"): "--journal",
-        ("--kubeconfig", good, "--port", "99999"): "--port",
-    }
-    lines = await asyncio.gather(*(refusal("serve", *arguments) for arguments in refused))
-    for (arguments, why), line in zip(refused.items(), lines, strict=True):
-        assert why in line, arguments
+    places = {"NOWHERE": tmp_path / "nowhere", "BROKEN": tmp_path / "broken", "GOOD": good}
+    given = [str(places.get(word, word)).replace("NOWHERE", str(tmp_path / "nowhere")) for word in arguments]
+    try:
+        status = main(["serve", *given])
+    except SystemExit as refused:
+        status = int(str(refused.code))
+    out, err = capfd.readouterr()
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("error: ")
+    assert why in err
+
+
+async def test_a_refusal_of_a_whole_process_is_one_line_too(tmp_path: Path) -> None:
+    assert "no such file" in await refusal("serve", "--kubeconfig", tmp_path / "nowhere")
 
 
 async def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:

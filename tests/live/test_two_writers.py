@@ -25,6 +25,7 @@ from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, node, pod
 from tests.live.harness import Kube, eventually, names
 from tests.live.harness_audit import Audit
+from tests.live.leader_harness import holder_of
 from tests.live.replica_harness import Network, Replica, network, replica
 
 LEASE = LeaseSettings(duration_seconds=1.0, retry_seconds=0.1, write_deadline_seconds=0.5)
@@ -198,6 +199,18 @@ async def test_a_graceful_end_hands_over_at_once() -> None:
         # Not after the ten minutes of the lease.
         await eventually(lambda: second.answers, "the standby leads", seconds=20)
         assert await two.bind(second, two.new_pod(10), "n1") == ""
+
+
+async def test_a_bind_that_is_not_settled_keeps_the_lease() -> None:
+    async with pair(lease=replace(LEASE, duration_seconds=600.0)) as two:
+        first, asked = await two.leader(), two.new_pod(10)
+        await eventually(lambda: first.live.cluster.pod(asked["metadata"]["uid"]) is not None)
+        two.api.faults.add(fault="hang", resource="pods/binding")
+        two.api.faults.add(fault="hang", verb="get", resource="pods")
+        assert await two.bind(first, asked, "n1")
+        await first.end(seconds=0.3)
+        # Its Binding may still come, so the next leader waits for the lease's end.
+        assert holder_of(two.api) not in ("", None)
 
 
 # -- random schedules -----------------------------------------------------------------------------------------------

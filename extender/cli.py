@@ -85,7 +85,7 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, default=True)
     group.add_argument("--follow-lease", action="store_true", help="lead when this host's kube-scheduler does")
     group.add_argument("--lease-namespace", default="kube-system")
-    group.add_argument("--lease-name", default="gpu-extender", help="with --follow-lease: the scheduler's Lease")
+    group.add_argument("--lease-name", help="default: gpu-extender; with --follow-lease: kube-scheduler")
     group.add_argument("--lease-duration", type=_seconds, default=15.0, metavar="SECONDS")
     group.add_argument("--lease-retry", type=_seconds, default=2.0, metavar="SECONDS")
     group.add_argument("--shutdown-delay", type=_seconds, default=0.0, metavar="SECONDS")

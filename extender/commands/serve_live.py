@@ -146,7 +146,7 @@ def live_settings(arguments: argparse.Namespace) -> LiveSettings:
     _check_times(arguments)
     lease = LeaseSettings(
         namespace=arguments.lease_namespace,
-        name=arguments.lease_name,
+        name=arguments.lease_name or ("kube-scheduler" if arguments.follow_lease else "gpu-extender"),
         duration_seconds=arguments.lease_duration,
         retry_seconds=arguments.lease_retry,
         write_deadline_seconds=arguments.http_timeout,

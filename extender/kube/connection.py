@@ -44,6 +44,9 @@ _BEARER = "BearerToken"
 _LOAD_SECONDS = 60.0
 _URGENT_CONNECTIONS = 4
 
+# The library logs what it raises, and Python prints what no handler takes.
+logging.getLogger("kubernetes_asyncio").addHandler(logging.NullHandler())
+
 
 class ConnectError(Exception):
     """The configuration for the API server cannot be used."""
@@ -72,8 +75,6 @@ class Connection:
     @classmethod
     async def open(cls, kubeconfig: str | None) -> Self:
         """Read a kubeconfig file, or with None the pod's service account. Raises `ConnectError`."""
-        # It logs what it raises, and Python prints what nobody handles.
-        logging.getLogger("kubernetes_asyncio").addHandler(logging.NullHandler())
         configuration = Configuration()
         configuration.host = ""
         try:

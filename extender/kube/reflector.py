@@ -93,7 +93,6 @@ class Reflector:
     settings: ReflectorSettings = field(default_factory=ReflectorSettings)
     query: dict[str, str] = field(default_factory=dict)
     known: Callable[[], AbstractSet[str]] = _nothing
-    on_list: Callable[[], None] = lambda: None
     state: ReflectorState = field(default_factory=ReflectorState)
     chance: Random = field(default_factory=Random)
     _version: str | None = None
@@ -195,7 +194,6 @@ class Reflector:
         for done in waiting:
             if not done.done():
                 done.set_result(None)
-        self.on_list()
 
     async def _take_list(self) -> str:
         before, listed, version, nameless, pace = set(self.known()), set[str](), "", 0, Pace()
@@ -213,7 +211,8 @@ class Reflector:
             # Any of what is known may be one of these: nothing is reported as gone.
             logger().error("objects of a list do not decode", path=self.path, count=nameless)
         else:
-            self.sink.replaced(listed | (self.known() - before))
+            listed |= self.known() - before
+            self.sink.replaced(listed)
         return version
 
     # -- watch ----------------------------------------------------------------------------------------------------

@@ -203,16 +203,14 @@ class LiveExtender:
         pods = PodSink(self.cluster, self.facts, self.waker.freed, self._pod_seen)
         quotas = QuotaSink(self.cluster, self.waker.freed_everywhere)
         return [
-            Reflector(
-                self.client, "/api/v1/nodes", journaled(nodes, "Node"), settings, known=lambda: set(self.facts.nodes)
-            ),
+            Reflector(self.client, "/api/v1/nodes", journaled(nodes, "Node"), settings, known=self.facts.nodes.keys),
             Reflector(
                 self.client,
                 "/api/v1/pods",
                 journaled(pods, "Pod"),
                 settings,
                 dict(RUNNING_PODS),
-                known=lambda: set(self.facts.pods),
+                known=self.facts.pods.keys,
             ),
             Reflector(self.client, "/api/v1/resourcequotas", journaled(quotas, "ResourceQuota"), settings),
         ]

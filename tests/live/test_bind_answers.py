@@ -196,14 +196,19 @@ async def test_k_a_pod_with_scheduling_gates_is_refused_at_once() -> None:
 
 
 async def test_k_the_api_server_is_not_there() -> None:
-    async with running(node("n1"), http_timeout_seconds=0.5) as bench:
-        made = bench.kube.create(whole("p"))
+    async with running(node("n1", 2), http_timeout_seconds=0.5) as bench:
+        made, other = (bench.kube.create(whole(name)) for name in "pq")
         await bench.scheduler.filter(made)
+        await bench.caught_up()
         url, port = bench.api.url, int(bench.api.url.rpartition(":")[2])
         await bench.api.stop()
         assert await bench.scheduler.bind(made, "n1") != ""
+        # By now there is no connection left: nothing is sent, so nothing is unknown.
+        assert (await bench.scheduler.bind(other, "n1")).startswith("Refused")
+        assert state(bench, other) is None
         await bench.api.start(port=port)
         assert bench.api.url == url
         await eventually(lambda: state(bench, made) is not PodState.ASSUMED)
-        assert await bench.scheduler.bind(bench.kube.pod("p"), "n1") == ""
+        for name in "pq":
+            assert await bench.scheduler.bind(bench.kube.pod(name), "n1") == ""
         await bench.agrees()

@@ -6,12 +6,16 @@ version of a pod that has a node has its cards.
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from accounting.pod_state import PodState
+from extender.cluster import Cluster
+from extender.config import Settings
 from extender.live.annotations import BIND_PHASE, BIND_TIME, MIG, NODE, TIME, first_illegal_key
 from tests.apiserver.resources import PODS
+from tests.builders import app, make_allocation, make_node, make_pod
 from tests.extender.objects import ALLOCATION, Json, asks, container, node, pod, rows, sidecar
 from tests.live.harness import Bench, Extender, eventually, running
 from tests.live.harness_pods import state, whole
@@ -105,6 +109,18 @@ async def test_a_forged_allocation_of_a_pending_pod_counts_nothing() -> None:
         await bench.caught_up()
         assert await bench.scheduler.place(bench.kube.create(whole("p"))) == "n1"
         await bench.agrees()
+
+
+def test_a_booked_pod_is_not_forgotten_when_filter_asks_about_many_others() -> None:
+    cluster = Cluster(Settings(), remembered_pods=2)
+    cluster.cache.add_node(make_node("n1"))
+    asked = make_pod("p", [app(100)])
+    cluster.remember(asked)
+    cluster.assume(replace(asked, node="n1", allocation=make_allocation([("GPU-0", 100, 0)])))
+    for number in range(5):
+        cluster.remember(make_pod(f"other-{number}", [app(100)]))
+    assert cluster.cache.state(asked.uid) is PodState.ASSUMED
+    assert cluster.pod(asked.uid) is not None
 
 
 @pytest.mark.parametrize("told_by", ["watch", "filter"])

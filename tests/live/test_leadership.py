@@ -117,7 +117,7 @@ async def test_renewing_goes_on_while_a_leader_prepares() -> None:
         await eventually(lambda: bool(first.elected or second.elected))
         chosen = first if first.elected else second
         other = second if chosen is first else first
-        await asyncio.sleep(3 * SHORT.duration_seconds)
+        await asyncio.sleep(2 * SHORT.duration_seconds)
         assert not chosen.leads
         # It has not lost the Lease meanwhile, unless this machine was too slow for it.
         if chosen.holder.elections == 1 and not other.elected:
@@ -333,7 +333,7 @@ async def test_the_times_in_a_lease_are_nobodys_business(year: int) -> None:
             api, "other", 1, renewTime=f"{year}-01-01T00:00:00.000000Z", acquireTime=f"{year}-01-01T00:00:00.000000Z"
         )
         async with candidate(api, "a") as first:
-            for _ in range(8):
+            for _ in range(6):
                 await asyncio.sleep(0.25)
                 write_lease(api, "other", 1, renewTime=f"{year}-01-01T00:00:00.{api.store.version:06}Z")
                 assert first.elected == []  # as long as it changes, it holds
@@ -344,7 +344,7 @@ async def test_a_lease_that_changes_but_shows_the_same_time_holds() -> None:
     async with ApiServer() as api:
         write_lease(api, "other", 1, renewTime="2026-01-01T00:00:00.000000Z")
         async with candidate(api, "a") as first:
-            for number in range(8):
+            for number in range(6):
                 await asyncio.sleep(0.25)
                 meta = {"metadata": {"annotations": {"beat": str(number)}}}
                 Kube(api).send("PATCH", LEASE_PATH, meta, "application/merge-patch+json")
@@ -386,7 +386,7 @@ def test_a_single_replica_always_leads() -> None:
 # -- many candidates ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 async def test_never_two_leaders_whatever_happens(seed: int) -> None:
     """Cuts, lost answers, stopped clocks, kills, releases: at no look do two lead, and terms do not overlap."""
     chance = Random(seed)
@@ -401,7 +401,7 @@ async def test_never_two_leaders_whatever_happens(seed: int) -> None:
         everybody = {"a": a, "b": b, "c": c}
         api.faults.add(fault="status", code=500, resource="leases", probability=0.05)
         api.faults.add(fault="reset", after=True, resource="leases", probability=0.05)
-        end = steady_seconds() + 5
+        end = steady_seconds() + 4
         while steady_seconds() < end:
             harmed = chance.choice(list(everybody.values()))
             harmed.client.cut = chance.random() < 0.4

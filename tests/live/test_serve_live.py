@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli import main
+from extender.cli import _parser, main
+from extender.commands.serve_live import live_settings
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, listed, node, pod
@@ -195,6 +196,15 @@ def test_what_cannot_be_used_is_one_line(
     assert err.count("\n") == 1
     assert err.startswith("error: ")
     assert why in err
+
+
+@pytest.mark.parametrize(
+    "flags, name",
+    [((), "gpu-extender"), (("--follow-lease",), "kube-scheduler"), (("--follow-lease", "--lease-name", "x"), "x")],
+)
+def test_whose_lease_it_is(flags: tuple[str, ...], name: str) -> None:
+    arguments = _parser().parse_args(["serve", "--kubeconfig", "kc", *flags])
+    assert live_settings(arguments).lease.name == name
 
 
 async def test_a_refusal_of_a_whole_process_is_one_line_too(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ async def test_a_bind_that_is_not_settled_keeps_the_lease() -> None:
 # -- random schedules -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 async def test_no_card_is_given_twice_whatever_the_schedule(seed: int) -> None:
     """Leaders are stopped and cut off for shorter and longer than their lease; watches lose events all the time."""
     chance = Random(seed)
@@ -226,7 +226,7 @@ async def test_no_card_is_given_twice_whatever_the_schedule(seed: int) -> None:
         two.api.faults.add(fault="drop", event="MODIFIED", resource="pods", probability=0.2)
         two.api.faults.add(fault="reset", resource="pods/binding", after=True, probability=0.05)
         two.api.faults.add(fault="status", code=503, resource="pods/binding", probability=0.05)
-        end = _now() + 10
+        end = _now() + 8
         while _now() < end:
             number = two.replicas.index(await two.leader())
             if led[-1:] != [number]:

@@ -144,14 +144,19 @@ class Settling:
             self._open[bind.uid] = bind
             task = asyncio.get_running_loop().create_task(self._settle(bind))
             self._tasks[bind.uid] = task
-            task.add_done_callback(lambda _: self._tasks.pop(bind.uid, None))
+            task.add_done_callback(lambda done: self._ended(bind.uid, done))
+
+    def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
+        # Meanwhile another bind of the pod may be under way.
+        if self._tasks.get(uid) is task:
+            del self._tasks[uid]
 
     async def wait(self, uid: str, deadline: float) -> bool:
         """Wait until a pod's bind is settled, at most until `deadline` (loop time)."""
         task = self._tasks.get(uid)
         if task is None:
             return True
-        self._open[uid].look.set()
+        self.look(uid)
         left = deadline - asyncio.get_running_loop().time()
         await asyncio.wait({task}, timeout=max(0.0, left))
         return task.done()

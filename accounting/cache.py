@@ -14,8 +14,10 @@ from accounting.holdings import Total
 from accounting.node import Node
 from accounting.pod_record import PodRecord, State
 from accounting.pod_state import TRANSITIONS, PodEvent, PodState
+from accounting.quota_scope import Selector
 from accounting.snapshot import Snapshot
 from accounting.status import Problem
+from accounting.usage import NamespaceSums
 
 
 class Cache:
@@ -33,7 +35,7 @@ class Cache:
         self._states: dict[str, PodState] = {}  # pod UID -> state
         self._pods_on: dict[str, dict[str, PodRecord]] = {}  # node name -> pod UID -> record
         self._problems: dict[str, Problem] = {}  # pod UID -> what is wrong with its record
-        self._used: dict[str, Total] = {}  # namespace -> what its pods are charged
+        self._used = NamespaceSums()  # what each namespace's pods are charged
         self._ids: dict[str, int] = {"": 0}  # interned UUIDs, models and modes
         self._snapshot: Snapshot | None = None
         self._generation = 0
@@ -78,9 +80,9 @@ class Cache:
         """Return every node that has cards or pods, sorted; also nodes whose object is gone."""
         return sorted(self._rows)
 
-    def used(self, namespace: str) -> Total:
-        """Return what the namespace's pods are charged now."""
-        return self._used.get(namespace, Total())
+    def used(self, namespace: str, selector: Selector = ()) -> Total:
+        """Return what the namespace's pods, or those that a quota's selector takes, are charged now."""
+        return Total(**self._used.of(namespace, selector))
 
     def orphans(self) -> int:
         """Return how many cards pods hold that their nodes do not register."""
@@ -259,8 +261,8 @@ class Cache:
 
     def _count(self, record: PodRecord, sign: int) -> None:
         """Add a record's numbers to its node and namespace, or take them away."""
-        used, own = self.used(record.namespace), record.held_total
-        self._used[record.namespace] = Total(*(a + sign * b for a, b in zip(used, own, strict=True)))
+        charge = zip(Total._fields, record.held_total, strict=True)
+        (self._used.add if sign > 0 else self._used.take)(record.namespace, record.scope, charge)
         node = str(record.node)
         row, requested = self._rows[node], self._table.requested
         requested.count[row] += sign * record.total_peak.count
@@ -318,7 +320,7 @@ class Cache:
             self._new_row(name)
         row = self._rows[name]
         for record in pods.values():
-            self._uncharge(record)
+            self._used.take(record.namespace, record.scope, zip(Total._fields, record.held_total, strict=True))
         self._table.clear_row(row)
         self._positions[name] = {}
         self._orphans.pop(name, None)
@@ -326,10 +328,6 @@ class Cache:
             self._lay_out(node, row)
         for uid in sorted(pods):
             self._count(pods[uid], 1)
-
-    def _uncharge(self, record: PodRecord) -> None:
-        used, own = self.used(record.namespace), record.held_total
-        self._used[record.namespace] = Total(*(a - b for a, b in zip(used, own, strict=True)))
 
     def _lay_out(self, node: Node, row: int) -> None:
         self._table.reserve(len(node.devices), row + 1)

@@ -122,6 +122,19 @@ def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
     )
 
 
+def least_total(containers: tuple[Container, ...]) -> tuple[Total, bool]:
+    """Return the least that the pod's peak total can be, and whether that is what it will be.
+
+    Like `requested_total`, but a percentage or a whole card contributes 1 MiB of each card.
+    """
+    asked = [(container.kind, container.request) for container in containers if container.request is not None]
+    peak, _ = _totals(
+        (kind, (ask.count, (1 if ask.memory_percentage else ask.memory) * ask.count, ask.cores * ask.count))
+        for kind, ask in asked
+    )
+    return peak, not any(ask.memory_percentage for _, ask in asked)
+
+
 def _totals(containers: Iterable[tuple[ContainerKind, Amounts]]) -> tuple[Total, Total]:
     peak, steady = peak_and_steady((kind, (("", amounts),)) for kind, amounts in containers)
     return _total(*peak.get("", ())), _total(*steady.get("", ()))

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from accounting.policy import Policies
+from accounting.quota_scope import PodScope
 from accounting.selection import Selection
 from accounting.status import Invalid
 
@@ -87,6 +88,8 @@ class Pod:
     policies: Policies = field(default_factory=Policies)
     api_charge: tuple[tuple[str, int], ...] = ()
     """What the API server's ResourceQuota charges for the pod, per managed resource name."""
+    scope: PodScope = PodScope()
+    """By what a ResourceQuota with scopes selects it."""
 
     def with_allocation(self, allocation: Allocation | UnreadableAllocation | None) -> "Pod":
         """Return the pod with other rows. What `dataclasses.replace` does, in a fraction of its time."""
@@ -104,6 +107,7 @@ class Pod:
             self.selection,
             self.policies,
             self.api_charge,
+            self.scope,
         )
 
     @property

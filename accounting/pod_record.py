@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from accounting.holdings import DeviceUse, Total, device_uses, one_card_total, pod_total, requested_total
 from accounting.pod import Pod, UnreadableAllocation
+from accounting.quota_scope import PodScope
 from accounting.status import Problem, ProblemCode
 
 
@@ -43,6 +44,8 @@ class PodRecord:
     """The allocation could be read (or there is none and none is needed)."""
     edited: bool = False
     """The allocation changed after the pod was bound; see `edited_after`."""
+    scope: PodScope = PodScope()
+    """By what a ResourceQuota with scopes selects the pod."""
 
     @property
     def key(self) -> str:
@@ -79,6 +82,7 @@ class PodRecord:
             self.problem,
             self.readable,
             self.edited,
+            self.scope,
         )
 
     def with_allocation_of(self, earlier: "PodRecord") -> "PodRecord":
@@ -153,6 +157,7 @@ def record_pod(pod: Pod) -> PodRecord:
         blocks=_blocks(pod) if suspect else None,
         problem=_problem(pod) if suspect else None,
         readable=readable,
+        scope=pod.scope,
     )
 
 

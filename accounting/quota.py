@@ -1,22 +1,29 @@
-"""Namespace quotas on managed resources.
+"""Namespace quotas on managed resources: what they limit, and whether a pod would pass a limit.
 
-Why it exists: a namespace's limit and what its pods are charged must be compared in one unit. It must not know pods;
-it gets totals. Invariants: the tightest of several quota objects wins, a missing limit means unlimited, 0 blocks all,
-and a change of a quota object replaces its limits in one step. Source: HAMi v2.10 reads `limits.<memory>` and
-`limits.<cores>`; Kubernetes itself only accepts `requests.<name>` for extended resources, so both spellings count
-here. Quotas with scopes are kept but not enforced.
+Why it exists: a namespace's limit and what its pods are charged must be compared in one unit. It keeps no usage; that
+is given to it. Invariants: of several quota objects with the same scopes the tightest wins, a missing limit means
+unlimited, 0 blocks every pod that asks for the resource, and a changed object replaces its limits in one step. Source:
+HAMi v2.10 reads `limits.<memory>` and `limits.<cores>`; Kubernetes itself enforces only `requests.<name>` of extended
+resources, so both spellings count here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from accounting.errors import QuantityError
-from accounting.holdings import Total
+from accounting.holdings import Total, least_total
+from accounting.pod import Pod
 from accounting.quantity import parse_quantity
+from accounting.quota_scope import Selector, selects
 from accounting.status import Problem, ProblemCode
 from accounting.vendor import Vendor
 
-_PREFIXES = ("limits.", "requests.")
+_LIMITS, _REQUESTS = "limits.", "requests."
+_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
+_MEBI = 2**20
+_NANO = 10**9
+_LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,42 +33,103 @@ class Quota:
     namespace: str
     name: str
     hard: Mapping[str, int]
-    scoped: bool = False
+    selector: Selector = ()
+    """Which of the namespace's pods it counts."""
+    enforced_by_api: frozenset[str] = frozenset()
+    """The resources among `hard` that it limits as `requests.<name>`, which the API server enforces as well."""
     problems: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Exceeded:
-    """One limit that a pod would pass."""
+class Limit(NamedTuple):
+    """The tightest limit on one resource among a namespace's quotas with the same selector."""
 
+    namespace: str
+    quota: str
+    """The name of the object that sets it; of equals the first by name."""
     resource: str
     hard: int
+    selector: Selector
+    enforced_by_api: bool
+    """Whether the API server enforces a limit on the resource for the same pods, by its own charge."""
+
+
+class Exceeded(NamedTuple):
+    """One limit that a pod would pass, or that is passed already."""
+
+    limit: Limit
     used: int
     added: int
+    at_least: bool = False
+    """Part of it is known only on a card; `added` is the least that it can be."""
+
+    @property
+    def resource(self) -> str:
+        """The resource's name."""
+        return self.limit.resource
+
+    @property
+    def hard(self) -> int:
+        """The limit."""
+        return self.limit.hard
 
     def __str__(self) -> str:
-        return f"{self.resource}: hard {self.hard}, used {self.used}, the pod adds {self.added}"
+        least = "at least " if self.at_least else ""
+        return f"{limit_text(self.limit, self.used)}, the pod adds {least}{self.added}"
 
 
-def read_quota(namespace: str, name: str, hard: Mapping[str, object], vendor: Vendor, *, scoped: bool = False) -> Quota:
-    """Read a ResourceQuota's spec.hard. A key of the vendor's domain that limits nothing managed is a problem."""
-    factor = {vendor.memory_resource: max(vendor.memory_factor, 1)}
-    managed = (vendor.count_resource, vendor.memory_resource, vendor.cores_resource)
-    domain = vendor.count_resource.partition("/")[0] + "/"
+def limit_text(limit: Limit, used: int) -> str:
+    """Return a limit and what is used of it, with the name of the quota object."""
+    scopes = f" ({', '.join(map(str, limit.selector))})" if limit.selector else ""
+    return f"quota {limit.namespace}/{limit.quota}{scopes}: {limit.resource}: hard {limit.hard}, used {used}"
+
+
+class MemoryBudget(NamedTuple):
+    """What a namespace's quotas leave of memory for a pod whose memory is known only on its cards."""
+
+    mib: int
+    """The most that the pod's total.peak may be."""
+    limit: Limit
+    """The limit that leaves least."""
+    used: int
+
+
+class QuotaCheck(NamedTuple):
+    """What a namespace's quotas say of one pod: the limits that it would pass wherever it goes, and what is left."""
+
+    exceeded: tuple[Exceeded, ...] = ()
+    memory: MemoryBudget | None = None
+    """For a pod with percentages or whole cards under a limit on memory; whether it keeps it, its cards decide."""
+
+
+UNLIMITED = QuotaCheck()
+
+
+def read_quota(namespace: str, name: str, hard: Mapping[str, object], vendor: Vendor, selector: Selector = ()) -> Quota:
+    """Read a ResourceQuota. What is meant for the vendor's resources and limits nothing is a problem."""
     limits: dict[str, int] = {}
-    problems = []
+    enforced: set[str] = set()
+    found = []
     for key, raw in sorted(hard.items()):
-        resource = next((key.removeprefix(prefix) for prefix in _PREFIXES if key.startswith(prefix)), key)
-        if not resource.startswith(domain):
+        prefix, resource = _split(key)
+        if not _is_meant(resource, vendor):
             continue
-        limit = _limit(raw)
-        if resource == key or resource not in managed or limit is None:
-            why = "is not a quantity" if limit is None else "names nothing that is managed, so it limits nothing"
-            problems.append(_problem(namespace, name, f"spec.hard[{key}]: {raw}: {why}"))
+        why = _why_unknown(prefix, resource, vendor)
+        limit = None if why else _limit(raw)
+        if limit is None:
+            found.append(f"spec.hard[{key}]: {_shown(raw)}: {why or 'is not a quantity of at least 0'}")
             continue
-        limit *= factor.get(resource, 1)
+        if hint := _unit_hint(resource, limit, vendor):
+            found.append(f"spec.hard[{key}]: {_shown(raw)}: {hint}")
+        limit = min(limit * _factor(resource, vendor), _INT64_MAX)
         limits[resource] = min(limit, limits.get(resource, limit))
-    return Quota(namespace, name, limits, scoped, tuple(problems))
+        if prefix == _REQUESTS:
+            enforced.add(resource)
+    if limits:
+        found += [f"scope {each}: {why}, so the quota limits nothing" for each in selector if (why := each.unreadable)]
+    problems = tuple(
+        Problem(ProblemCode.UNKNOWN_QUOTA_KEY, f"resourcequota {namespace}/{name}", text) for text in found
+    )
+    return Quota(namespace, name, limits, selector, frozenset(enforced), problems)
 
 
 class QuotaTable:
@@ -69,61 +137,173 @@ class QuotaTable:
 
     def __init__(self, vendor: Vendor) -> None:
         self._vendor = vendor
-        self._quotas: dict[tuple[str, str], Quota] = {}
         self._of_namespace: dict[str, dict[str, Quota]] = {}
+        self._limits: dict[str, tuple[Limit, ...]] = {}
+        """By namespace; only those with a limit."""
 
-    def put(self, quota: Quota) -> None:
-        """Record a quota object as it is now."""
-        self._quotas[quota.namespace, quota.name] = quota
-        self._of_namespace.setdefault(quota.namespace, {})[quota.name] = quota
+    def put(self, quota: Quota) -> bool:
+        """Record a quota object as it is now; returns whether that changes anything, as its status does not."""
+        quotas = self._of_namespace.setdefault(quota.namespace, {})
+        if quotas.get(quota.name) == quota:
+            return False
+        quotas[quota.name] = quota
+        self._renew(quota.namespace)
+        return True
 
-    def remove(self, namespace: str, name: str) -> None:
-        """Record that a quota object is gone."""
-        if self._quotas.pop((namespace, name), None) is not None:
-            del self._of_namespace[namespace][name]
+    def remove(self, namespace: str, name: str) -> bool:
+        """Record that a quota object is gone; returns whether it was known."""
+        if self._of_namespace.get(namespace, {}).pop(name, None) is None:
+            return False
+        self._renew(namespace)
+        return True
 
     def problems(self) -> list[Problem]:
         """Return what is wrong with quota objects."""
-        return [problem for key in sorted(self._quotas) for problem in self._quotas[key].problems]
+        return [
+            problem
+            for _, quotas in sorted(self._of_namespace.items())
+            for _, quota in sorted(quotas.items())
+            for problem in quota.problems
+        ]
+
+    def limits_of(self, namespace: str) -> tuple[Limit, ...]:
+        """Return the limits of a namespace, those without scopes first, by selector and resource."""
+        return self._limits.get(namespace, ())
 
     def limits(self, namespace: str) -> dict[str, int]:
-        """Return the tightest limit per resource name, sorted by name."""
-        tightest: dict[str, int] = {}
-        for quota in self._of_namespace.get(namespace, {}).values():
-            if not quota.scoped:
-                for resource, limit in quota.hard.items():
-                    tightest[resource] = min(limit, tightest.get(resource, limit))
-        return dict(sorted(tightest.items()))
+        """Return the limits by text: the resource, and the scopes if there are any."""
+        return {
+            f"{limit.resource} ({', '.join(map(str, limit.selector))})"
+            if limit.selector
+            else limit.resource: limit.hard
+            for limit in self.limits_of(namespace)
+        }
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that have a limit, sorted."""
-        return sorted(namespace for namespace in self._of_namespace if self.limits(namespace))
+        return sorted(self._limits)
 
-    def exceeded(self, namespace: str, used: Total, added: Total) -> list[Exceeded]:
-        """Return the limits that `used` plus `added` would pass; a dimension that adds nothing passes none."""
-        found = []
-        for resource, hard in self.limits(namespace).items():
-            have, more = self.amount(used, resource), self.amount(added, resource)
-            if more and have + more > hard:
-                found.append(Exceeded(resource, hard, have, more))
-        return found
+    def check(self, pod: Pod, used: Callable[[Selector], Total]) -> QuotaCheck:
+        """Return which limits of its namespace a pod would pass, in its true positions, and what is left for it.
+
+        `used`: what the namespace's other pods that a selector takes are charged. A dimension that adds nothing passes
+        no limit. What is known only on a card counts at least 1 MiB, so that a limit that is reached blocks it.
+        """
+        limits = self._limits.get(pod.namespace)
+        if limits is None:
+            return UNLIMITED
+        least, certain = least_total(pod.containers)
+        exceeded, budget = [], None
+        for limit in limits:
+            if not selects(limit.selector, pod.scope):
+                continue
+            have, more = self.amount(used(limit.selector), limit.resource), self.amount(least, limit.resource)
+            at_least = not certain and limit.resource == self._vendor.memory_resource
+            if more and have + more > limit.hard:
+                exceeded.append(Exceeded(limit, have, more, at_least))
+            elif at_least and (budget is None or limit.hard - have < budget.mib):
+                budget = MemoryBudget(limit.hard - have, limit, have)
+        return QuotaCheck(tuple(exceeded), None if exceeded else budget)
+
+    def passed(self, used: Callable[[str, Selector], Total]) -> list[Exceeded]:
+        """Return the limits below what is used: a peak came back, or the limit was lowered. Nothing is evicted."""
+        return [
+            Exceeded(limit, have, 0)
+            for namespace in self.namespaces()
+            for limit in self._limits[namespace]
+            if (have := self.amount(used(namespace, limit.selector), limit.resource)) > limit.hard
+        ]
 
     def amount(self, total: Total, resource: str) -> int:
         """Return a total's number for a managed resource name."""
-        vendor = self._vendor
-        return {
-            vendor.count_resource: total.count,
-            vendor.memory_resource: total.memory,
-            vendor.cores_resource: total.cores,
-        }[resource]
+        return total[managed_resources(self._vendor).index(resource)]
+
+    def _renew(self, namespace: str) -> None:
+        quotas = self._of_namespace[namespace]
+        limits = _tightest(quotas[name] for name in sorted(quotas))
+        if limits:
+            self._limits[namespace] = limits
+        else:
+            self._limits.pop(namespace, None)
+        if not quotas:
+            del self._of_namespace[namespace]
+
+
+def managed_resources(vendor: Vendor) -> tuple[str, str, str]:
+    """Return the resource names that quotas may limit, in the order of a total's numbers."""
+    return vendor.count_resource, vendor.memory_resource, vendor.cores_resource
+
+
+def passed_problem(passed: Exceeded) -> Problem:
+    """Return a limit below what is used as a problem."""
+    limit = passed.limit
+    message = f"{limit_text(limit, passed.used)}; no pod that adds to it is taken"
+    return Problem(ProblemCode.OVERCOMMITTED, f"resourcequota {limit.namespace}/{limit.quota}", message)
+
+
+def _tightest(quotas: Iterable[Quota]) -> tuple[Limit, ...]:
+    found: dict[tuple[Selector, str], Limit] = {}
+    for quota in quotas:
+        for resource, hard in quota.hard.items():
+            key, enforced = (quota.selector, resource), resource in quota.enforced_by_api
+            known = found.get(key)
+            enforced |= known is not None and known.enforced_by_api
+            if known is not None and known.hard <= hard:
+                found[key] = known._replace(enforced_by_api=enforced)
+            else:
+                found[key] = Limit(quota.namespace, quota.name, resource, hard, quota.selector, enforced)
+    return tuple(found[key] for key in sorted(found))
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Return a quota key's prefix, if it has one, and the resource."""
+    prefix = next((each for each in (_LIMITS, _REQUESTS) if key.startswith(each)), "")
+    return prefix, key.removeprefix(prefix)
+
+
+def _is_meant(resource: str, vendor: Vendor) -> bool:
+    """Whether a key is about this vendor's resources, perhaps misspelt: `request.nvidia.com/gpu`, `gpumem`."""
+    domain, _, name = resource.lower().rpartition("/")
+    own = vendor.count_resource.partition("/")[0]
+    unmistakable = {each.rpartition("/")[2] for each in vendor.resources} - {vendor.count_resource.rpartition("/")[2]}
+    return domain == own or domain.endswith(f".{own}") or (not domain and name in unmistakable)
+
+
+def _why_unknown(prefix: str, resource: str, vendor: Vendor) -> str:
+    """Return why a key limits nothing; empty if it limits something."""
+    managed = managed_resources(vendor)
+    if resource in managed:
+        return "" if prefix else f"needs a prefix, write {_REQUESTS}{resource} or {_LIMITS}{resource}"
+    if resource == vendor.memory_percentage_resource:
+        return f"percentages are charged as memory, limit {_REQUESTS}{vendor.memory_resource}"
+    return f"names nothing that is managed, so it limits nothing; managed are {', '.join(managed)}"
 
 
 def _limit(raw: object) -> int | None:
+    """Return the largest whole number within a limit: half a card more than a number lets no further card in."""
     try:
-        return parse_quantity(raw).value()
+        quantity = parse_quantity(raw)
     except QuantityError:
         return None
+    return quantity.nano // _NANO if quantity.nano >= 0 else None
 
 
-def _problem(namespace: str, name: str, message: str) -> Problem:
-    return Problem(ProblemCode.UNKNOWN_QUOTA_KEY, f"resourcequota {namespace}/{name}", message)
+def _shown(raw: object) -> str:
+    """Return a value as written, unless it is longer than anybody would read or Python would print."""
+    if isinstance(raw, int) and raw.bit_length() > _LONGEST:
+        return "an integer of very many digits"
+    return str(raw)[:_LONGEST]
+
+
+def _factor(resource: str, vendor: Vendor) -> int:
+    return max(vendor.memory_factor, 1) if resource == vendor.memory_resource else 1
+
+
+def _unit_hint(resource: str, limit: int, vendor: Vendor) -> str:
+    """Return what was probably meant by memory in bytes, which limits nothing in practice."""
+    factor = _factor(resource, vendor)
+    units, rest = divmod(limit, _MEBI * factor)
+    if resource != vendor.memory_resource or rest or not units or units * factor > _INT32_MAX:
+        return ""
+    unit = "MiB" if factor == 1 else f"{factor} MiB"
+    return f"unit is {unit}, so this is {limit} of them; for the memory that is probably meant write {units}"

@@ -4,7 +4,6 @@ It must not know kube-scheduler's verbs. Invariant: reading changes nothing; a b
 and gets 400 with the field, the value and why.
 """
 
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -114,22 +113,11 @@ def verify_report(cluster: Cluster) -> Json:
 
 
 def quota_rows(cluster: Cluster) -> list[Json]:
-    """Return one row per namespace and limited resource, sorted."""
-    charged: dict[tuple[str, str], int] = defaultdict(int)
-    for pod in cluster.pods():
-        if not pod.terminal:
-            for resource, amount in pod.api_charge:
-                charged[pod.namespace, resource] += amount
+    """Return one row per namespace, limited resource and selector, sorted; those of quotas without scopes first."""
     return [
-        {
-            "namespace": namespace,
-            "resource": resource,
-            "hard": hard,
-            "used": cluster.quotas.amount(cluster.cache.used(namespace), resource),
-            "api_charge": charged[namespace, resource],
-        }
+        render.quota_row(limit, cluster.quota_used(limit), cluster.quota_charge(limit))
         for namespace in cluster.quotas.namespaces()
-        for resource, hard in cluster.quotas.limits(namespace).items()
+        for limit in cluster.quotas.limits_of(namespace)
     ]
 
 

@@ -18,7 +18,8 @@ from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord, pod_state, record_pod
 from accounting.pod_state import PodState
-from accounting.quota import Exceeded, Quota, QuotaTable
+from accounting.quota import UNLIMITED, Exceeded, Limit, Quota, QuotaCheck, QuotaTable, passed_problem
+from accounting.quota_scope import Selector, selects
 from accounting.report import problem_counts, problems
 from accounting.status import Problem, ProblemCode, Reason
 from extender.config import Settings
@@ -88,16 +89,35 @@ class Cluster:
         known = self.cache.pods.get(pod.uid)
         return known or record_pod(pod if pod.node is not None else replace(pod, allocation=None))
 
-    def exceeded(self, pod: Pod) -> list[Exceeded]:
-        """Return the quota limits that a pod would pass, its own earlier booking not counted."""
-        if not self.quotas.limits(pod.namespace):
-            return []
-        used = self.cache.used(pod.namespace)
+    def quota_check(self, pod: Pod) -> QuotaCheck:
+        """Return which limits of its namespace a pod would pass wherever it goes, and what is left of memory for it.
+
+        The pod as a whole counts, at its peak; its own earlier booking does not. Answered from memory, in microseconds
+        per limit of the namespace.
+        """
+        if not self.quotas.limits_of(pod.namespace):
+            return UNLIMITED
         own = self.cache.pods.get(pod.uid)
-        if own is not None and own.namespace == pod.namespace:
-            used = Total(*(a - b for a, b in zip(used, own.held_total, strict=True)))
-        needed = record_pod(replace(pod, allocation=None)).total_peak
-        return self.quotas.exceeded(pod.namespace, used, needed)
+
+        def used(selector: Selector) -> Total:
+            total = self.cache.used(pod.namespace, selector)
+            if own is None or own.namespace != pod.namespace or not selects(selector, own.scope):
+                return total
+            return Total(*(a - b for a, b in zip(total, own.held_total, strict=True)))
+
+        return self.quotas.check(pod, used)
+
+    def exceeded(self, pod: Pod) -> tuple[Exceeded, ...]:
+        """Return the quota limits that a pod would pass wherever it goes; see `quota_check`."""
+        return self.quota_check(pod).exceeded
+
+    def quota_used(self, limit: Limit) -> int:
+        """Return what the pods that a limit counts are charged now."""
+        return self.quotas.amount(self.cache.used(limit.namespace, limit.selector), limit.resource)
+
+    def quota_charge(self, limit: Limit) -> int:
+        """Return what the API server's quota charges the pods that a limit counts."""
+        return self._pods.charges.of(limit.namespace, limit.selector).get(limit.resource, 0)
 
     def placed(self, pod: Pod, node: str) -> Placement | tuple[Reason, ...]:
         """Return the cards that a pod gets on a node, or why it gets none.
@@ -110,14 +130,18 @@ class Cluster:
 
     def problems(self) -> list[Problem]:
         """Return everything that is wrong, objects that could not be read included."""
-        return sorted({*problems(self.cache), *self.quotas.problems(), *self._files.problems})
+        return sorted({*problems(self.cache), *self._quota_problems(), *self._files.problems})
 
     def problem_counts(self) -> dict[ProblemCode, int]:
         """Return how many problems there are by code, from the arrays: quick enough for every scrape."""
         counts = problem_counts(self.cache)
-        for problem in (*self.quotas.problems(), *self._files.problems):
+        for problem in (*self._quota_problems(), *self._files.problems):
             counts[problem.code] += 1
         return counts
+
+    def _quota_problems(self) -> list[Problem]:
+        """What is wrong with quota objects, and the limits below what is used."""
+        return [*self.quotas.problems(), *map(passed_problem, self.quotas.passed(self.cache.used))]
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -232,15 +256,17 @@ class Cluster:
         if self.on_booking is not None:
             self.on_booking(entry)
 
-    def put_quota(self, quota: Quota) -> None:
-        """Record a quota object as it is now."""
-        self.quotas.put(quota)
-        self._changes += 1
+    def put_quota(self, quota: Quota) -> bool:
+        """Record a quota object as it is now; returns whether its limits changed, as opposed to its status."""
+        changed = self.quotas.put(quota)
+        self._changes += changed
+        return changed
 
-    def remove_quota(self, namespace: str, name: str) -> None:
-        """Record that a quota object is gone."""
-        self.quotas.remove(namespace, name)
-        self._changes += 1
+    def remove_quota(self, namespace: str, name: str) -> bool:
+        """Record that a quota object is gone; returns whether it was known."""
+        removed = self.quotas.remove(namespace, name)
+        self._changes += removed
+        return removed
 
     def _put(self, pod: Pod, text: str = "") -> Pod:
         """Record a pod; returns what is kept. `text`: what its rows were read from, if they were."""

@@ -34,6 +34,7 @@ from accounting.selection import Selection, parse_bool, parse_list, parse_types
 from accounting.status import Invalid
 from accounting.vendor import Vendor
 from extender.config import Settings
+from extender.scopes import scope_of, selector_of
 from extender.wire import core_v1
 
 NODE_POLICY = "hami.io/node-scheduler-policy"
@@ -88,6 +89,7 @@ def convert_without_rows(wire: core_v1.Pod, settings: Settings) -> Pod:
         selection=selection,
         policies=policies,
         api_charge=charge,
+        scope=scope_of(spec, status),
     )
 
 
@@ -323,5 +325,5 @@ def _count_allocatable(allocatable: Mapping[str, object], name: str) -> int | No
 def convert_quota(wire: core_v1.ResourceQuota, settings: Settings) -> Quota:
     """Return a ResourceQuota's limits on managed resources."""
     meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.QuotaSpec()
-    scoped = bool(spec.scopes or spec.scopeSelector)
-    return read_quota(meta.namespace or "default", meta.name or "", spec.hard or {}, settings.vendor, scoped=scoped)
+    namespace = sys.intern(meta.namespace or "default")
+    return read_quota(namespace, meta.name or "", spec.hard or {}, settings.vendor, selector_of(spec))

@@ -25,7 +25,7 @@ def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
     exceeded = cluster.exceeded(pod)
     names = cluster.cache.node_names()
     if exceeded and not pod.invalid:
-        refused = tuple(Reason(Code.QUOTA_EXCEEDED, f"namespace {pod.namespace}: {each}") for each in exceeded)
+        refused = tuple(Reason(Code.QUOTA_EXCEEDED, str(each)) for each in exceeded)
         return {"pod": pod.key, "nodes": [explained_node(name, refused, 0) for name in names]}
     scores = _scores(cluster.cache, pod, names)
     return {"pod": pod.key, "nodes": [_node(cluster.cache, pod, name, scores.get(name, 0)) for name in names]}

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from extender import __version__
+from extender.cluster import Cluster
 from extender.verbs import Verbs
 from extender.wire.extender_v1 import WireError
 
@@ -72,15 +73,25 @@ class _StateCollector(Collector):
         for code, count in cluster.problem_counts().items():
             found.add_metric([code.value], count)
         yield found
-        hard = GaugeMetricFamily("gpu_extender_quota_hard", "Tightest limit.", labels=["namespace", "resource"])
-        used = GaugeMetricFamily("gpu_extender_quota_used", "Charged to pods now.", labels=["namespace", "resource"])
-        for namespace in cluster.quotas.namespaces():
-            total = cluster.cache.used(namespace)
-            for resource, limit in cluster.quotas.limits(namespace).items():
-                hard.add_metric([namespace, resource], limit)
-                used.add_metric([namespace, resource], cluster.quotas.amount(total, resource))
-        yield hard
-        yield used
+        yield from _quotas(cluster)
+
+
+def _quotas(cluster: Cluster) -> Iterator[Metric]:
+    """The limits of every namespace. A quota that counts some of its pods has the label `scopes` as well."""
+    hard = GaugeMetricFamily("gpu_extender_quota_hard", "Tightest limit.")
+    used = GaugeMetricFamily("gpu_extender_quota_used", "Charged to pods now.")
+    text = "What the API server's own quota charges the same pods: per container, never shrinking."
+    charge = GaugeMetricFamily("gpu_extender_quota_api_charge", text)
+    for namespace in cluster.quotas.namespaces():
+        for limit in cluster.quotas.limits_of(namespace):
+            scopes = {"scopes": ", ".join(map(str, limit.selector))} if limit.selector else {}
+            labels = {"namespace": namespace, "resource": limit.resource} | scopes
+            hard.add_sample(hard.name, labels, limit.hard)
+            used.add_sample(used.name, labels, cluster.quota_used(limit))
+            charge.add_sample(charge.name, labels, cluster.quota_charge(limit))
+    yield hard
+    yield used
+    yield charge
 
 
 def _devices(verbs: Verbs) -> Iterator[Metric]:

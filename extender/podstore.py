@@ -1,8 +1,8 @@
 """Pods by UID, kept small.
 
 Why it exists: 100,000 pods must fit in memory, and the rows of an allocation take more room than all the rest of a pod,
-while hardly anybody asks for them. It must not know where pods come from. Invariant: what is taken out equals what was
-put in.
+while hardly anybody asks for them. It must not know where pods come from. Invariants: what is taken out equals what was
+put in; `charges` are the sums over the pods that are kept and not terminal of what the API server's quota charges.
 """
 
 import sys
@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from accounting.codec import decode_allocation, encode_allocation
 from accounting.pod import Pod
+from accounting.usage import NamespaceSums
 
 _lasting = attrgetter(*(field.name for field in fields(Pod) if field.name not in ("inits_over", "allocation")))
 
@@ -29,6 +30,8 @@ class PodStore(Mapping[str, Pod]):
     def __init__(self, vendor_key: str) -> None:
         self._vendor_key = vendor_key
         self._pods: dict[str, Pod] = {}
+        self.charges = NamespaceSums()
+        """By resource name. The API server charges a pod from its creation on, whether it is bound or not."""
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._pods
@@ -46,17 +49,27 @@ class PodStore(Mapping[str, Pod]):
         """Keep a pod. `text`: what its rows were read from, if they were."""
         allocation = pod.allocation
         if isinstance(allocation, tuple) and any(allocation):
-            text = text or encode_allocation(allocation, self._vendor_key)
-            self._pods[pod.uid] = _packed(pod, text)
-        else:
-            self._pods[pod.uid] = pod
+            pod = _packed(pod, text or encode_allocation(allocation, self._vendor_key))
+        self._keep(pod)
 
     def put_text(self, pod: Pod, text: str) -> None:
         """Keep a pod, given without its rows, and the text of these, which is not empty."""
-        self._pods[pod.uid] = _packed(pod, text)
+        self._keep(_packed(pod, text))
 
     def __delitem__(self, uid: str) -> None:
-        del self._pods[uid]
+        pod = self._pods.pop(uid)
+        if _is_charged(pod):
+            self.charges.take(pod.namespace, pod.scope, pod.api_charge)
+
+    def _keep(self, pod: Pod) -> None:
+        known = self._pods.get(pod.uid)
+        self._pods[pod.uid] = pod
+        if known is not None and _charge(known) == _charge(pod):
+            return
+        if known is not None and _is_charged(known):
+            self.charges.take(known.namespace, known.scope, known.api_charge)
+        if _is_charged(pod):
+            self.charges.add(pod.namespace, pod.scope, pod.api_charge)
 
     def bare(self, uid: str) -> Pod | None:
         """Return a pod without its rows, which is quick."""
@@ -70,6 +83,14 @@ class PodStore(Mapping[str, Pod]):
     def concerning_cards(self) -> Iterator[Pod]:
         """Yield the pods that ask for or hold cards."""
         return (_unpacked(pod) for pod in self._pods.values() if pod.asks or _has_allocation(pod))
+
+
+def _charge(pod: Pod) -> tuple[object, ...]:
+    return pod.terminal, pod.namespace, pod.scope, pod.api_charge
+
+
+def _is_charged(pod: Pod) -> bool:
+    return bool(pod.api_charge) and not pod.terminal
 
 
 def _has_allocation(pod: Pod) -> bool:
@@ -91,6 +112,7 @@ def _packed(pod: Pod, text: str) -> _Packed:
         pod.selection,
         pod.policies,
         pod.api_charge,
+        pod.scope,
         text,
     )
 

@@ -12,6 +12,7 @@ from accounting.allocate import Placement
 from accounting.holdings import DeviceUse, Total
 from accounting.pod import Container, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, State
+from accounting.quota import Limit
 from accounting.report import DeviceReport
 from accounting.status import Problem, Reason
 
@@ -91,6 +92,21 @@ def node_devices(node: str, reports: list[DeviceReport]) -> Json:
 def problem(found: Problem) -> Json:
     """Return a problem as verify shows it."""
     return {"code": found.code.value, "object": found.object, "message": found.message}
+
+
+def quota_row(limit: Limit, used: int, charge: int) -> Json:
+    """Return an entry of /api/v1/quotas."""
+    return {
+        "namespace": limit.namespace,
+        "resource": limit.resource,
+        "hard": limit.hard,
+        "used": used,
+        "api_charge": charge,
+        "quota": limit.quota,
+        "scopes": [str(requirement) for requirement in limit.selector],
+        "enforced_by_api": limit.enforced_by_api,
+        "exceeded": used > limit.hard,
+    }
 
 
 def explained_node(node: str, outcome: Placement | tuple[Reason, ...], score: int) -> Json:

@@ -165,11 +165,13 @@ class QuotaSink:
         identity = f"{quota.namespace}/{quota.name}"
         if change is Change.DELETED:
             self._known.pop(identity, None)
-            self._cluster.remove_quota(quota.namespace, quota.name)
+            changed = self._cluster.remove_quota(quota.namespace, quota.name)
         else:
             self._known[identity] = quota.namespace, quota.name
-            self._cluster.put_quota(quota)
-        self._on_freed()
+            changed = self._cluster.put_quota(quota)
+        if changed:
+            # The API server writes a quota's status with every pod; that frees nothing.
+            self._on_freed()
         return identity
 
     def replaced(self, identities: set[str]) -> None:

@@ -11,8 +11,11 @@ import numpy as np
 from accounting.allocate import Placement, allocate_in
 from accounting.claims import hold
 from accounting.filter import feasible_on
-from accounting.holdings import Total, requested_total
+from accounting.holdings import Total, pod_total, requested_total
 from accounting.pod import Pod
+from accounting.quota import QuotaCheck
+from accounting.quota_scope import Selector
+from accounting.usage import NamespaceSums
 from extender.cluster import Cluster
 
 
@@ -33,11 +36,11 @@ class Trial:
         self._snapshot = cluster.cache.snapshot()
         self._positions = [dict(cluster.cache.positions(name)) for name in self._nodes]
         self._view = self._snapshot.take(self._snapshot.rows_of(self._nodes))
-        self._promised: dict[str, Total] = {}  # namespace -> what the held pods will be charged
+        self._promised = NamespaceSums()  # what the held pods will be charged
 
     def place(self, pod: Pod) -> Placed | None:
         """Return the pod with cards on the first node where it fits; None if it fits nowhere or its quota forbids."""
-        if not self._nodes or self._is_over_quota(pod):
+        if not self._nodes or self._quota_check(pod).exceeded:
             return None
         columns = np.flatnonzero(feasible_on(self._view, pod, self._snapshot))
         if not len(columns):
@@ -49,17 +52,19 @@ class Trial:
 
     def hold(self, placed: Placed) -> None:
         """Count a pod as if it were there."""
-        total = requested_total(placed.pod.containers)[0]
-        namespace = placed.pod.namespace
-        hold(self._view, placed.column, self._positions[placed.column], placed.placement.peak, total.count)
+        pod = placed.pod
+        count = requested_total(pod.containers)[0].count
+        hold(self._view, placed.column, self._positions[placed.column], placed.placement.peak, count)
         self._view = self._view.refreshed()
-        self._promised[namespace] = _plus(self._promised.get(namespace, Total()), total)
+        total, _ = pod_total(pod.containers, placed.placement.allocation)
+        self._promised.add(pod.namespace, pod.scope, zip(Total._fields, total, strict=True))
 
-    def _is_over_quota(self, pod: Pod) -> bool:
-        used = _plus(self._cluster.cache.used(pod.namespace), self._promised.get(pod.namespace, Total()))
-        needed = requested_total(pod.containers)[0]
-        return bool(self._cluster.quotas.exceeded(pod.namespace, used, needed))
+    def _quota_check(self, pod: Pod) -> QuotaCheck:
+        """What the quotas say of a pod beside those that are charged and those that are promised."""
 
+        def used(selector: Selector) -> Total:
+            charged, promised = self._cluster.cache.used(pod.namespace, selector), self._promised
+            also = Total(**promised.of(pod.namespace, selector))
+            return Total(*(a + b for a, b in zip(charged, also, strict=True)))
 
-def _plus(one: Total, other: Total) -> Total:
-    return Total(*(a + b for a, b in zip(one, other, strict=True)))
+        return self._cluster.quotas.check(pod, used)

@@ -46,6 +46,33 @@ class Container(msgspec.Struct):
     resources: Resources | None = None
 
 
+class AffinityTerm(msgspec.Struct):
+    """A pod (anti-)affinity term; only what decides whether it looks into other namespaces."""
+
+    namespaces: list[str] | None = None
+    namespaceSelector: dict[str, Any] | None = None
+
+
+class WeightedAffinityTerm(msgspec.Struct):
+    """A preferred term."""
+
+    podAffinityTerm: AffinityTerm | None = None
+
+
+class PodAffinity(msgspec.Struct):
+    """podAffinity or podAntiAffinity."""
+
+    requiredDuringSchedulingIgnoredDuringExecution: list[AffinityTerm] | None = None
+    preferredDuringSchedulingIgnoredDuringExecution: list[WeightedAffinityTerm] | None = None
+
+
+class Affinity(msgspec.Struct):
+    """affinity."""
+
+    podAffinity: PodAffinity | None = None
+    podAntiAffinity: PodAffinity | None = None
+
+
 class PodSpec(msgspec.Struct):
     """spec."""
 
@@ -54,6 +81,10 @@ class PodSpec(msgspec.Struct):
     containers: list[Container] | None = None
     overhead: dict[str, Any] | None = None
     priority: int | None = None
+    priorityClassName: str | None = None
+    activeDeadlineSeconds: int | None = None
+    affinity: Affinity | None = None
+    resources: Resources | None = None
 
 
 class Terminated(msgspec.Struct):
@@ -89,6 +120,7 @@ class PodStatus(msgspec.Struct):
     """status."""
 
     phase: str | None = None
+    qosClass: str | None = None
     conditions: list[Condition] | None = None
     initContainerStatuses: list[ContainerStatus] | None = None
 
@@ -114,12 +146,26 @@ class Node(msgspec.Struct):
     status: NodeStatus | None = None
 
 
+class ScopedResourceSelectorRequirement(msgspec.Struct):
+    """An entry of matchExpressions."""
+
+    scopeName: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class ScopeSelector(msgspec.Struct):
+    """scopeSelector."""
+
+    matchExpressions: list[ScopedResourceSelectorRequirement] | None = None
+
+
 class QuotaSpec(msgspec.Struct):
     """spec of a ResourceQuota."""
 
     hard: dict[str, Any] | None = None
     scopes: list[str] | None = None
-    scopeSelector: dict[str, Any] | None = None
+    scopeSelector: ScopeSelector | None = None
 
 
 class ResourceQuota(msgspec.Struct):

@@ -257,8 +257,12 @@ def test_a_node_of_nulls_has_no_cards(value: Json) -> None:
 
 def test_quotas_of_both_spellings_and_their_scopes() -> None:
     hard = {"requests.nvidia.com/gpu": "4", "limits.nvidia.com/gpumem": "1k", "cpu": "1", "nvidia.com/gpu": "1"}
-    read_one = read_quota(quota(hard, namespace="a", name="q", scopeSelector={"matchExpressions": []}))
-    assert (read_one.namespace, read_one.name, read_one.scoped) == ("a", "q", True)
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["low", "high"]}
+    selector = {"matchExpressions": [expression]}
+    read_one = read_quota(quota(hard, namespace="a", name="q", scopes=["BestEffort"], scopeSelector=selector))
+    assert (read_one.namespace, read_one.name) == ("a", "q")
+    assert [str(requirement) for requirement in read_one.selector] == ["BestEffort", "PriorityClass In high,low"]
+    assert read_quota(quota(hard, scopeSelector={"matchExpressions": []})).selector == ()
     assert dict(read_one.hard) == {COUNT: 4, MEMORY: 1000}
     assert [problem.object for problem in read_one.problems] == ["resourcequota a/q"]
     assert dict(read_quota({"metadata": {"name": "q"}, "spec": {"hard": None, "scopes": None}}).hard) == {}

@@ -108,15 +108,17 @@ async def test_quota_follows_the_shrink_and_the_api_charge_does_not() -> None:
         assert (await client.filter(pod("q", memory=19), "n1"))["NodeNames"] == []
 
 
-async def test_the_tightest_of_several_quotas_counts_and_one_with_scopes_does_not() -> None:
+async def test_the_tightest_of_several_quotas_counts_and_scopes_stand_beside_it() -> None:
     quotas = [
         quota({"requests.nvidia.com/gpu": "3"}, name="wide"),
         quota({"limits.nvidia.com/gpu": "2"}, name="tight"),
-        quota({"requests.nvidia.com/gpu": "0"}, name="scoped", scopes=["BestEffort"]),
+        quota({"requests.nvidia.com/gpu": "5"}, name="scoped", scopes=["NotBestEffort"]),
     ]
-    async with serving(node("n1"), *quotas) as client:
-        (row,) = await client.get("/api/v1/quotas")
-    assert row == {"namespace": "default", "resource": COUNT, "hard": 2, "used": 0, "api_charge": 0}
+    async with serving(node("n1"), *quotas, bound("p", "n1", "GPU-n1-0")) as client:
+        everyone, some = await client.get("/api/v1/quotas")
+    same = {"namespace": "default", "resource": COUNT, "enforced_by_api": True, "exceeded": False}
+    assert everyone == same | {"hard": 2, "used": 1, "api_charge": 1, "quota": "tight", "scopes": []}
+    assert some == same | {"hard": 5, "used": 0, "api_charge": 0, "quota": "scoped", "scopes": ["NotBestEffort"]}
 
 
 async def test_the_lists_of_an_empty_cluster_are_empty() -> None:

@@ -1,0 +1,57 @@
+"""Sums over a namespace's pods, such that any quota can be asked for its own.
+
+Why it exists: a quota counts some of a namespace's pods, may change at any moment, and may be made long after its pods.
+So nothing is kept per quota: amounts are summed by namespace and pod scope, of which there are few, and what a quota
+has used is the sum over the scopes that it selects. It must not know limits. Invariants: the sums are those over the
+pods that were added and not taken away; a scope without pods leaves nothing behind.
+"""
+
+from collections.abc import Iterable
+
+from accounting.quota_scope import PodScope, Selector, selects
+
+#: Names and amounts: the dimensions of a total, or resource names.
+Amounts = Iterable[tuple[str, int]]
+
+
+class NamespaceSums:
+    """Amounts by namespace and pod scope."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, dict[PodScope, dict[str, int]]] = {}
+        self._pods: dict[tuple[str, PodScope], int] = {}
+
+    def add(self, namespace: str, scope: PodScope, amounts: Amounts) -> None:
+        """Count one pod."""
+        key = namespace, scope
+        self._pods[key] = self._pods.get(key, 0) + 1
+        sums = self._sums.setdefault(namespace, {}).setdefault(scope, {})
+        for name, amount in amounts:
+            sums[name] = sums.get(name, 0) + amount
+
+    def take(self, namespace: str, scope: PodScope, amounts: Amounts) -> None:
+        """Take away one pod, with the amounts with which it was counted."""
+        key = namespace, scope
+        left = self._pods[key] - 1
+        if left:
+            self._pods[key] = left
+            sums = self._sums[namespace][scope]
+            for name, amount in amounts:
+                sums[name] -= amount
+            return
+        del self._pods[key], self._sums[namespace][scope]
+        if not self._sums[namespace]:
+            del self._sums[namespace]
+
+    def of(self, namespace: str, selector: Selector = ()) -> dict[str, int]:
+        """Return the sums over the namespace's pods that a selector takes; a name that is missing sums to 0."""
+        found: dict[str, int] = {}
+        for scope, sums in self._sums.get(namespace, {}).items():
+            if not selector or selects(selector, scope):
+                for name, amount in sums.items():
+                    found[name] = found.get(name, 0) + amount
+        return found
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces with pods, sorted."""
+        return sorted(self._sums)

@@ -23,7 +23,7 @@ CHECK := import sys; \
     sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint style types contracts bench demo soak venv clean help
+.PHONY: run test lint style types contracts bench demo soak e2e venv clean help
 
 run: $(STAMP) ## serve an example cluster on 127.0.0.1:8888
 	$(BIN)/gpu-extender serve $(ARGS)
@@ -53,6 +53,9 @@ soak: $(STAMP) ## the long forms: a million random events against the reference,
 	$(BIN)/python -m benchmarks.soak -o docs/soak.json $(ARGS)
 	$(BIN)/python -m benchmarks.kill_run --points 200 -o docs/kill_run.json
 
+e2e: $(STAMP) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)
+	$(BIN)/python -m tests.e2e $(ARGS)
+
 venv: $(STAMP) ## make or refresh the virtual environment only
 
 clean: ## remove the virtual environment and every cache
@@ -61,7 +64,7 @@ clean: ## remove the virtual environment and every cache
 
 help: ## show this text
 	@echo 'usage: make TARGET [ARGS="..."] [PYTHON=python3]'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 $(STAMP): pyproject.toml
 	@found=; reasons=; \

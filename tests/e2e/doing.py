@@ -1,0 +1,190 @@
+"""The verbs of scenarios by which something happens.
+
+It exists so that a step of data becomes what a user, a node, a device plugin or a fault does. It must not expect
+anything. Invariant: everything is done through the API server or to a process, as in a cluster.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import orjson
+
+from tests.apiserver.pod_statuses import is_sidecar
+from tests.e2e.language import Given, names_of, node_of, pod_of
+from tests.e2e.telling import PODS, QUOTAS, Telling, as_list, by_node, without
+from tests.e2e.world import NAMESPACE, Refusal
+from tests.extender.objects import CORDON, REGISTER
+
+_AT_ONCE: Final = 16
+
+
+class Doing(Telling):
+    """Every public method is a verb."""
+
+    async def nodes(self, given: Mapping[str, str]) -> None:
+        """{NAME or n[1-20]: text}: nodes appear."""
+        for names, text in given.items():
+            for name in names_of(names):
+                await self._kube.send("POST", "/api/v1/nodes", node_of(name, text))
+
+    async def create(self, given: Mapping[str, Any]) -> None:
+        """{POD: text or mapping}: pods are created, in this order."""
+        for name, pod in given.items():
+            self._created_at[name] = time.monotonic()
+            await self._kube.send("POST", PODS, pod_of(name, pod, NAMESPACE))
+
+    async def burst(self, given: Mapping[str, Any]) -> None:
+        """{pods: N, containers: text, name: PREFIX}: many equal pods are created, as fast as can be."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def create(number: int) -> None:
+            async with limit:
+                name = f"{given.get('name', 'p')}{number}"
+                self._created_at[name] = time.monotonic()
+                await self._kube.send("POST", PODS, pod_of(name, without(given, ("pods", "name")), NAMESPACE))
+
+        self._figures["burst began"] = time.monotonic()
+        await asyncio.gather(*(create(number) for number in range(given["pods"])))
+
+    async def quotas(self, given: Mapping[str, Mapping[str, int]]) -> None:
+        """{QUOTA: {RESOURCE: HARD}}: quotas appear, with the status that the quota controller gives them at first."""
+        for name, hard in given.items():
+            texts = {resource: str(value) for resource, value in hard.items()}
+            meta = {"name": name, "namespace": NAMESPACE}
+            body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": texts}}
+            with suppress(Refusal):
+                await self._kube.send("DELETE", f"{QUOTAS}/{name}")
+            await self._kube.send("POST", QUOTAS, body)
+            # A limit counts only where the API server charges a pod for the name.
+            status = {"hard": texts, "used": dict.fromkeys(texts, "0")}
+            await self._kube.send("PATCH", f"{QUOTAS}/{name}/status", {"status": status})
+            for resource, value in hard.items():
+                if resource.startswith("requests."):
+                    await self._counted(resource.removeprefix("requests."), value)
+
+    async def _counted(self, resource: str, hard: int) -> None:
+        """Wait until the API server's admission, which reads quotas from a cache, counts this one."""
+        pod = pod_of("asks-too-much", "app nothing", NAMESPACE)
+        pod["spec"]["containers"][0]["resources"] = {"limits": {resource: str(hard + 1)}}
+
+        async def says() -> str:
+            try:
+                await self._kube.send("POST", f"{PODS}?dryRun=All", pod)
+            except Refusal as refusal:
+                return str(refusal)
+            return "taken"
+
+        await self._poll(says, lambda said: "" if "exceeded quota" in said else f"a pod beyond the quota: {said}")
+
+    async def start(self, given: Mapping[str, Any]) -> None:
+        """{POD: CONTAINER or list}: containers run from now on."""
+        for pod, containers in given.items():
+            await self._world.actor.start(NAMESPACE, pod, *as_list(containers))
+
+    async def end(self, given: Mapping[str, Any]) -> None:
+        """{POD: CONTAINER or list}: containers end with exit code 0."""
+        for pod, containers in given.items():
+            await self._world.actor.end(NAMESPACE, pod, *as_list(containers))
+
+    async def fail(self, given: Mapping[str, Any]) -> None:
+        """{POD: CONTAINER or list}: containers end with exit code 1."""
+        for pod, containers in given.items():
+            await self._world.actor.end(NAMESPACE, pod, *as_list(containers), exit_code=1)
+
+    async def finish_inits(self, given: Given) -> None:
+        """POD or list: every init runs and ends with 0, every sidecar starts in its turn; the apps do not start yet."""
+        for pod in as_list(given):
+            spec = (await self._world.actor.pod(NAMESPACE, pod))["spec"]
+            for container in spec.get("initContainers") or []:
+                await self._world.actor.start(NAMESPACE, pod, container["name"])
+                if not is_sidecar(container):
+                    await self._world.actor.end(NAMESPACE, pod, container["name"])
+
+    async def run(self, given: Given) -> None:
+        """POD or list: from the first init to running apps."""
+        for pod in as_list(given):
+            await self._world.actor.run(NAMESPACE, pod)
+
+    async def finish(self, given: Given) -> None:
+        """POD or list: apps end with 0, then sidecars are ended."""
+        for pod in as_list(given):
+            await self._world.actor.finish(NAMESPACE, pod)
+
+    async def delete(self, given: Given) -> None:
+        """POD or list: deleted, and let go by its kubelet."""
+        for pod in as_list(given):
+            await self._kube.send("DELETE", f"{PODS}/{pod}", {"gracePeriodSeconds": 0})
+
+    async def begin_delete(self, given: Given) -> None:
+        """POD or list: deleted, but its containers have not ended yet."""
+        for pod in as_list(given):
+            await self._kube.send("DELETE", f"{PODS}/{pod}")
+
+    async def kubelets(self, given: Mapping[str, Any] | None) -> None:
+        """{run seconds: S} or nothing: from now on every bound pod is allocated and run by itself."""
+        seconds = (given or {}).get("run seconds")
+        self._kubelets = asyncio.create_task(self._world.actor.follow(seconds))
+
+    async def unhealthy(self, given: Given) -> None:
+        """CARD or list: reported as unhealthy."""
+        await self._edit_cards(given, {"health": False})
+
+    async def healthy(self, given: Given) -> None:
+        """CARD or list: reported as healthy."""
+        await self._edit_cards(given, {"health": True})
+
+    async def cordon(self, given: Given) -> None:
+        """CARD or list: cordoned, the only ones of their nodes."""
+        for name, uuids in by_node(given).items():
+            await self._annotate_node(name, CORDON, ",".join(uuids))
+
+    async def uncordon(self, given: Given) -> None:
+        """CARD or list: the cordon of their nodes is removed."""
+        for name in by_node(given):
+            await self._annotate_node(name, CORDON, None)
+
+    async def count(self, given: Mapping[str, int]) -> None:
+        """{NODE: N}: the allocatable count changes, as when the device plugin goes (0) or comes."""
+        for name, number in given.items():
+            status = {"status": {"allocatable": {"nvidia.com/gpu": str(number)}}}
+            await self._kube.send("PATCH", f"/api/v1/nodes/{name}/status", status)
+
+    async def kill(self, given: Given) -> None:
+        """extender, `extender 1`, scheduler or `api server`: ended with SIGKILL."""
+        for what in as_list(given):
+            child = self._child(what)
+            await asyncio.to_thread(child.kill)
+
+    async def start_again(self, given: Given) -> None:
+        """extender, `extender 1`, scheduler or `api server`: started again; it need not be ready yet."""
+        for what in as_list(given):
+            if what == "api server":
+                await asyncio.to_thread(self._world.plane.start_api_server)
+            elif what == "scheduler":
+                self._world.start_scheduler()
+            else:
+                self._child(what).start()
+
+    async def kill_leader(self, _: Given) -> None:
+        """true: the replica that is ready is ended with SIGKILL."""
+        leader = await asyncio.to_thread(lambda: self._world.extender)
+        await asyncio.to_thread(leader.child.kill)
+
+    async def wait(self, seconds: float) -> None:
+        """SECONDS: nothing is done."""
+        await asyncio.sleep(seconds)
+
+    async def _edit_cards(self, given: Given, change: Mapping[str, object]) -> None:
+        for name, uuids in by_node(given).items():
+            node = await self._kube.send("GET", f"/api/v1/nodes/{name}")
+            cards = orjson.loads(node["metadata"]["annotations"][REGISTER])
+            for card in cards:
+                if card["id"] in uuids:
+                    card.update(change)
+            await self._annotate_node(name, REGISTER, orjson.dumps(cards).decode())
+
+    async def _annotate_node(self, name: str, key: str, value: str | None) -> None:
+        await self._kube.send("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": {key: value}}})

@@ -1,0 +1,96 @@
+"""A scenario from its first step to its last.
+
+It exists so that every scenario is judged alike at its end, and leaves something to look at when it fails. It must not
+have verbs. Invariants: at the end the extender and the objects agree on every card, nothing was over-committed after
+any watch event, and the journal gives the same answers again; a scenario that fails leaves its logs, objects and
+journals in one folder.
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.e2e.control_plane import ControlPlane
+from tests.e2e.doing import Doing
+from tests.e2e.expecting import Expecting
+from tests.e2e.language import Scenario
+from tests.e2e.processes import ROOT
+from tests.e2e.telling import WITHIN_SECONDS, Json
+from tests.e2e.world import Refusal, World
+
+
+class Story(Doing, Expecting):
+    """All verbs, and the order of steps."""
+
+    async def _play(self) -> Json:
+        """Run all steps; the figures. Raises AssertionError."""
+        try:
+            await self.nodes(self._scenario.nodes)
+            await self.quotas(self._scenario.quotas or {})
+            for number, step in enumerate(self._scenario.steps, 1):
+                await self._take(number, step)
+            await self._agrees()
+        finally:
+            if self._kubelets is not None:
+                self._kubelets.cancel()
+                await asyncio.gather(self._kubelets, return_exceptions=True)
+        return self._figures
+
+    async def _take(self, number: int, step: Mapping[str, Any]) -> None:
+        self._seconds, self._step_began = float(step.get("within", WITHIN_SECONDS)), time.monotonic()
+        self._world.audit.timeline.append(f"-------- step {number}: {dict(step)}")
+        for verb, argument in step.items():
+            try:
+                await getattr(self, verb.replace(" ", "_"))(argument)
+            except (AssertionError, Refusal) as error:
+                raise AssertionError(f"step {number}, {verb}: {error}") from error
+
+    async def _agrees(self) -> None:
+        def differs(held: Mapping[str, Sequence[int]]) -> str:
+            wanted = {card: tuple(use) for card, use in self._world.audit.held().items()}
+            found = {card: tuple(use) for card, use in held.items() if any(use)}
+            return "" if found == wanted else f"the extender counts {found}, the objects say {wanted}"
+
+        self._seconds = WITHIN_SECONDS
+        await self._poll(self._extender_held, differs)
+        if not self._scenario.overcommits:
+            assert not self._world.audit.overcommitted, self._world.audit.overcommitted[:5]
+        outcomes = await self._world.extender.metric("gpu_extender_binds_total")
+        self._figures["binds"] = {name.partition('"')[2].rstrip('"}'): int(count) for name, count in outcomes.items()}
+        self._figures["watch events"] = sum(self._world.audit.events.values())
+
+
+VERBS: Final = {name.replace("_", " ") for name in dir(Story) if not name.startswith("_")}
+
+
+async def play(scenario: Scenario, plane: ControlPlane, folder: Path, *, lock: str = "none") -> Json:
+    """Run a scenario on a control plane; the figures. Raises AssertionError, with the evidence in `folder`."""
+    options = ["--lock-mode", lock, *scenario.options]
+    seconds = scenario.lease_seconds
+    if seconds is not None:
+        options += ["--lease-duration", f"{seconds:g}", "--lease-retry", f"{seconds / 10:g}"]
+    http_timeout = 10.0 if seconds is None else seconds / 2
+    world = World(plane, folder, replicas=scenario.replicas, options=options, http_timeout_seconds=http_timeout)
+    async with world:
+        world.write("scenario.yaml", yaml.safe_dump(dict(vars(scenario)), sort_keys=False))
+        try:
+            figures = await Story(scenario, world)._play()
+        except BaseException:
+            await world.write_evidence()
+            raise
+    for extender in world.extenders:
+        await asyncio.to_thread(replays, extender.journal)
+    return figures
+
+
+def replays(journal: Path) -> None:
+    """A journal gives the same answers again. Raises AssertionError."""
+    command = [sys.executable, "-m", "extender", "replay", str(journal)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{journal.name}: {done.stdout[-1500:]}{done.stderr[-1500:]}"

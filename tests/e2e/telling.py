@@ -1,0 +1,104 @@
+"""What the verbs of scenarios share: the cluster, the clock of a step, and waiting.
+
+It exists so that verbs that do and verbs that expect stand apart. It must not have verbs. Invariant: an expectation is
+waited for at most `within` seconds of its step, and what was not met is said with what was found instead.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import aiohttp
+
+from tests.e2e.audit import condition
+from tests.e2e.language import Given, Scenario, card_uuid
+from tests.e2e.processes import Child
+from tests.e2e.world import NAMESPACE, Kube, World
+
+Json = dict[str, Any]
+_T = TypeVar("_T")
+PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+QUOTAS: Final = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
+WITHIN_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.1
+
+
+class Telling:
+    """A scenario while it runs."""
+
+    def __init__(self, scenario: Scenario, world: World) -> None:
+        self._scenario = scenario
+        self._world = world
+        self._seconds = WITHIN_SECONDS
+        self._step_began = 0.0
+        self._created_at: dict[str, float] = {}
+        self._figures: Json = {}
+        self._kubelets: asyncio.Task[None] | None = None
+
+    @property
+    def _kube(self) -> Kube:
+        return self._world.kube
+
+    def _child(self, what: str) -> Child:
+        """One of the processes, as scenarios call them."""
+        if what == "api server":
+            return self._world.plane.api_server
+        if what == "scheduler":
+            assert self._world.plane.scheduler is not None
+            return self._world.plane.scheduler
+        word, _, number = what.partition(" ")
+        assert word == "extender", what
+        return self._world.extenders[int(number or 0)].child
+
+    def _pod(self, name: str) -> Json:
+        return self._world.audit.pod(name) or {"spec": {}, "metadata": {}}
+
+    def _node(self, name: str) -> str | None:
+        node: str | None = self._pod(name)["spec"].get("nodeName")
+        return node
+
+    async def _until(self, holds: Callable[[], object], what: str, found: Callable[[], object] = lambda: "") -> None:
+        """Wait until something holds of the objects. Raises AssertionError."""
+        try:
+            await self._world.audit.until(holds, what, self._seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {found()}") from None
+
+    async def _poll(self, read: Callable[[], Awaitable[_T]], differs: Callable[[_T], str]) -> None:
+        """Read until nothing differs. Raises AssertionError."""
+        end, why = time.monotonic() + self._seconds, ""
+        while True:
+            try:
+                why = differs(await read())
+            except (aiohttp.ClientError, OSError) as error:
+                why = f"nothing can be read: {error}"
+            if not why:
+                return
+            assert time.monotonic() < end, f"not within {self._seconds:g} s: {why}"
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _condition(self, name: str, reason: str, text: str) -> None:
+        def holds() -> bool:
+            found = condition(self._pod(name))
+            return found.get("reason") == reason and text in found.get("message", "")
+
+        await self._until(holds, f"pod {name} is {reason} with {text!r}", lambda: condition(self._pod(name)))
+
+
+def as_list(given: Given) -> list[Any]:
+    """One or several."""
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def by_node(given: Given) -> dict[str, list[str]]:
+    """UUIDs of cards by their node."""
+    found: dict[str, list[str]] = {}
+    for name, uuid in map(card_uuid, as_list(given)):
+        found.setdefault(name, []).append(uuid)
+    return found
+
+
+def without(given: Mapping[str, Any], keys: Iterable[str]) -> Json:
+    """A mapping without what is not the pod's."""
+    return {key: value for key, value in given.items() if key not in set(keys)}

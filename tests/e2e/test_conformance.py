@@ -1,0 +1,13 @@
+"""The specification of the API server for tests, judged on a real one."""
+
+import pytest
+
+from tests.apiserver.conformance import run_conformance
+from tests.e2e.control_plane import ControlPlane
+
+
+@pytest.mark.scenario("conformance")
+@pytest.mark.quick
+async def test_every_case_holds_on_kube_apiserver(plane: ControlPlane) -> None:
+    headers = {"Authorization": "Bearer admin-token"}
+    assert await run_conformance(plane.url, headers, verify_tls=False) == []

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accounting.budget import Chosen, choose_within
 from accounting.device_table import Rows
 from accounting.filter import node_open
-from accounting.fit import Fit, fit_pod, memory_of
+from accounting.fit import fit_pod, memory_of
 from accounting.holdings import DeviceUse, device_uses
 from accounting.pod import Allocation, DeviceRow, Pod
+from accounting.quota import MemoryBudget
 from accounting.snapshot import Snapshot, View
 
 
@@ -24,15 +26,20 @@ class Placement:
     peak: tuple[DeviceUse, ...]
 
 
-def allocate(snapshot: Snapshot, pod: Pod, row: int, uuids: dict[int, str]) -> Placement | None:
+def allocate(
+    snapshot: Snapshot, pod: Pod, row: int, uuids: dict[int, str], budget: MemoryBudget | None = None
+) -> Placement | None:
     """Choose a pod's cards on one node; None if it does not fit there.
 
-    `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node.
+    `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node. `budget`: what quotas leave of
+    memory, if the pod's memory depends on its cards.
     """
-    return allocate_in(snapshot.take(np.array([row])), pod, snapshot, uuids)
+    return allocate_in(snapshot.take(np.array([row])), pod, snapshot, uuids, budget)
 
 
-def allocate_in(view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str]) -> Placement | None:
+def allocate_in(
+    view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str], budget: MemoryBudget | None = None
+) -> Placement | None:
     """Choose a pod's cards in a view of one node, which may differ from the snapshot that it was taken from."""
     if pod.invalid:
         return None
@@ -41,17 +48,20 @@ def allocate_in(view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str])
     fit = fit_pod(view, pod, snapshot, choose_cards=True)
     if not (fit.feasible[0] and node_open(view, pod)[0]):
         return None
-    allocation = tuple(_rows(view, fit, pod, position, uuids) for position in range(len(pod.containers)))
+    chosen = fit.chosen if budget is None else choose_within(view, pod, snapshot, fit.chosen, budget.mib)
+    if chosen is None:
+        return None
+    allocation = tuple(_rows(view, chosen, pod, position, uuids) for position in range(len(pod.containers)))
     return Placement(allocation, device_uses(pod.containers, allocation)[0])
 
 
-def _rows(view: View, fit: Fit, pod: Pod, position: int, uuids: dict[int, str]) -> tuple[DeviceRow, ...]:
+def _rows(view: View, chosen: Chosen, pod: Pod, position: int, uuids: dict[int, str]) -> tuple[DeviceRow, ...]:
     request = pod.containers[position].request
     if request is None:
         return ()
-    devices: list[Rows] = fit.chosen[position]
+    devices: list[Rows] = chosen[position]
     rows = []
-    for chosen in devices:
-        memory = memory_of(view, request, chosen[:1])
-        rows.append(DeviceRow(uuids[int(chosen[0])], int(np.max(memory)), request.cores))
+    for cards in devices:
+        memory = memory_of(view, request, cards[:1])
+        rows.append(DeviceRow(uuids[int(cards[0])], int(np.max(memory)), request.cores))
     return tuple(rows)

@@ -77,6 +77,13 @@ def choose(
     return chosen
 
 
+def ranking(cards: BoolArray, view: View, share: Share, preference: Preference) -> list[int]:
+    """Return the cards of a view's one column, in order of preference. `cards`: (device,)."""
+    keys = [_key(key, view, share, preference.weights)[:, 0] for key in preference.keys]
+    order = np.lexsort([np.arange(len(cards)), *reversed(keys)])[::-1]
+    return [int(card) for card in order if cards[card]]
+
+
 def _best(cards: BoolArray, keys: list[Int64Array]) -> Rows:
     """Return per column the card with the highest keys; ties go to the highest position."""
     for key in keys[:-1]:

@@ -18,6 +18,7 @@ from accounting.device_table import BoolArray
 from accounting.filter import feasible_on
 from accounting.holdings import DeviceUse, requested_total
 from accounting.pod import Pod
+from accounting.quota import MemoryBudget
 from accounting.snapshot import Snapshot, View
 
 #: A claim that nobody ends (the scheduler chose another node, or gave up) is forgotten after this time.
@@ -98,21 +99,27 @@ def crowded_rows(cache: Cache, snapshot: Snapshot, pod: Pod, claims: Claims) -> 
     return crowded
 
 
-def claim_on(cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims) -> Claim | None:
+def claim_on(
+    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: MemoryBudget | None = None
+) -> Claim | None:
     """Return what the pod would hold on a node beside what others claim there.
 
-    Where it does not fit beside them, what it would hold alone; None if it does not fit at all.
+    Where it does not fit beside them, what it would hold alone; None if it does not fit at all. `budget`: as for
+    `allocate`.
     """
     row = snapshot.rows.get(node)
     if row is None:
         return None
     uuids = {position: uuid for uuid, position in cache.positions(node).items()}
-    placement = place_beside(cache, snapshot, pod, node, claims) or allocate(snapshot, pod, row, uuids)
+    beside = place_beside(cache, snapshot, pod, node, claims, budget)
+    placement = beside or allocate(snapshot, pod, row, uuids, budget)
     count = requested_total(pod.containers)[0].count
     return None if placement is None else Claim(node, placement.peak, count)
 
 
-def place_beside(cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims) -> Placement | None:
+def place_beside(
+    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: MemoryBudget | None = None
+) -> Placement | None:
     """Return the pod's cards on a node such that the others' claims there keep their room; None if it cannot be."""
     row, positions = snapshot.rows.get(node), cache.positions(node)
     if row is None:
@@ -120,7 +127,8 @@ def place_beside(cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: 
     view = snapshot.take(np.array([row]))
     for claim in claims.by_node(cache, pod.uid).get(node, ()):
         hold(view, 0, positions, claim.uses, claim.count)
-    return allocate_in(view.refreshed(), pod, snapshot, {position: uuid for uuid, position in positions.items()})
+    uuids = {position: uuid for uuid, position in positions.items()}
+    return allocate_in(view.refreshed(), pod, snapshot, uuids, budget)
 
 
 def hold(view: View, column: int, positions: Mapping[str, int], uses: tuple[DeviceUse, ...], count: int) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from accounting.allocate import Placement, allocate
+from accounting.budget import added_memory
 from accounting.filter import filter_nodes
 from accounting.fit import fit_pod, wanted_memory
 from accounting.holdings import requested_total
 from accounting.pod import Container, DeviceRequest, Pod
+from accounting.quota import UNLIMITED, MemoryBudget, QuotaCheck, limit_text
 from accounting.rejection import ABSENT, CHECKS, FITS, card_ranks
 from accounting.share import Share
 from accounting.snapshot import Snapshot, View
@@ -21,26 +23,47 @@ from accounting.status import CODES, Code, Reason
 
 
 def explain_node(
-    snapshot: Snapshot, pod: Pod, node: str, positions: Mapping[str, int], blockers: tuple[str, ...] = ()
+    snapshot: Snapshot,
+    pod: Pod,
+    node: str,
+    positions: Mapping[str, int],
+    blockers: tuple[str, ...] = (),
+    quota: QuotaCheck = UNLIMITED,
 ) -> Placement | tuple[Reason, ...]:
     """Return the pod's placement on a node, or the reasons against it, the deciding one first.
 
     `positions`: device position of each card UUID on the node. `blockers`: keys of the pods on the node whose
-    allocation cannot be read.
+    allocation cannot be read. `quota`: what the quotas of the pod's namespace say of it.
     """
     if pod.invalid:
         return tuple(Reason(Code.INVALID_REQUEST, str(invalid)) for invalid in pod.invalid)
     row = snapshot.rows.get(node, -1)
     if not pod.asks:
         return Placement(tuple(() for _ in pod.containers), ())
+    if quota.exceeded:
+        return tuple(Reason(Code.QUOTA_EXCEEDED, str(each)) for each in quota.exceeded)
     uuids = {position: uuid for uuid, position in positions.items()}
-    placement = allocate(snapshot, pod, row, uuids) if row >= 0 else None
+    placement = allocate(snapshot, pod, row, uuids, quota.memory) if row >= 0 else None
     if placement is not None:
         return placement
-    code = CODES[int(filter_nodes(snapshot, pod, np.array([row])).codes[0])]
+    code = CODES[int(filter_nodes(snapshot, pod, np.array([row]), quota=quota).codes[0])]
     view = snapshot.take(np.array([max(row, 0)]))
+    if quota.memory is not None and code in (Code.QUOTA_EXCEEDED, Code.SEARCH_LIMIT):
+        return (_budget_reason(code, view, pod, snapshot, quota.memory),)
     node_reason = _node_reason(code, view, pod, blockers)
     return (node_reason,) if node_reason is not None else _card_reasons(code, view, pod, snapshot, uuids)
+
+
+def _budget_reason(code: Code, view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget) -> Reason:
+    """Say what the pod would add on this node, and that no other choice of cards adds little enough."""
+    chosen = fit_pod(view, pod, snapshot, choose_cards=True).chosen
+    added = added_memory(view, pod, snapshot, chosen)
+    search = "none was found" if code is Code.SEARCH_LIMIT else "there are none"
+    return Reason(
+        code,
+        f"{limit_text(budget.limit, budget.used)}, the pod adds {added} MiB with the cards that it would get here; "
+        f"of cards with which it adds at most {max(budget.mib, 0)} {search}",
+    )
 
 
 def _node_reason(code: Code, view: View, pod: Pod, blockers: tuple[str, ...]) -> Reason | None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accounting.budget import within
 from accounting.device_table import BoolArray, Int64Array, Rows
 from accounting.fit import fit_pod
 from accounting.holdings import requested_total
 from accounting.pod import Pod
+from accounting.quota import UNLIMITED, MemoryBudget, QuotaCheck
 from accounting.rejection import CodeArray, node_codes
 from accounting.snapshot import Snapshot, View
 from accounting.status import CODE_NUMBER, Code
@@ -32,34 +34,40 @@ class Verdict:
 
 
 def filter_nodes(
-    snapshot: Snapshot, pod: Pod, rows: Rows, own: tuple[int, Snapshot] | None = None, *, quota_exceeded: bool = False
+    snapshot: Snapshot, pod: Pod, rows: Rows, own: tuple[int, Snapshot] | None = None, quota: QuotaCheck = UNLIMITED
 ) -> Verdict:
     """Judge the asked rows of a snapshot; -1 stands for a node that is not known.
 
-    `own`: the row where this pod is booked already, and the one-row state of that node without it.
+    `own`: the row where this pod is booked already, and the one-row state of that node without it. `quota`: what the
+    quotas of the pod's namespace say of it.
     """
     if not pod.asks:
         return _uniform(len(rows), None)
     if pod.invalid:
         return _uniform(len(rows), Code.INVALID_REQUEST)
-    if quota_exceeded:
+    if quota.exceeded:
         return _uniform(len(rows), Code.QUOTA_EXCEEDED)
     known = rows >= 0
     if len(rows) < _WORTH_TAKING * snapshot.columns:
         asked = np.maximum(rows, 0)
-        verdict = _judge(snapshot.take(asked), pod, snapshot, asked)
+        verdict = _judge(snapshot.take(asked), pod, snapshot, asked, quota.memory)
     else:
-        verdict = _spread(_judge(snapshot, pod, snapshot, np.arange(snapshot.columns)), np.maximum(rows, 0))
+        every = np.arange(snapshot.columns)
+        verdict = _spread(_judge(snapshot, pod, snapshot, every, quota.memory), np.maximum(rows, 0))
     if own is not None:
         row, without = own
-        single = _judge(without, pod, without, np.arange(without.columns))
+        single = _judge(without, pod, without, np.arange(without.columns), quota.memory)
         _put(verdict, rows == row, single)
     return _with_unknown(verdict, ~known)
 
 
-def feasible_on(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
-    """Return (column,): whether each node can take the pod, cards and node-level rules together."""
-    return fit_pod(view, pod, snapshot, choose_cards=False).feasible & node_open(view, pod)
+def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget | None = None) -> BoolArray:
+    """Return (column,): whether each node can take the pod: cards, node-level rules and a budget of memory together."""
+    feasible = fit_pod(view, pod, snapshot, choose_cards=False).feasible & node_open(view, pod)
+    if budget is not None:
+        columns = np.flatnonzero(feasible)
+        feasible[columns] = within(view.take(columns), pod, snapshot, budget.mib).feasible
+    return feasible
 
 
 def node_open(view: View, pod: Pod) -> BoolArray:
@@ -73,7 +81,7 @@ def _admits(view: View) -> BoolArray:
     return admits
 
 
-def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows) -> Verdict:
+def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryBudget | None) -> Verdict:
     """Judge every column of a view; `rows` are their rows in the snapshot."""
     fit = fit_pod(view, pod, snapshot, choose_cards=False)
     count_fits = _count_fits(view, pod)
@@ -85,7 +93,23 @@ def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows) -> Verdict:
         part = view if len(failing) == view.columns else view.take(failing)
         codes[failing] = _node_level(part, node_codes(part, fit, pod, snapshot, failing), count_fits[failing])
         unresolvable[failing] = _hopeless(pod, snapshot)[rows[failing]]
-    return Verdict(feasible, codes, unresolvable)
+    verdict = Verdict(feasible, codes, unresolvable)
+    if budget is not None:
+        _keep_budget(verdict, view, pod, snapshot, budget)
+    return verdict
+
+
+def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget) -> None:
+    """Refuse the nodes that fit but on which no choice of cards keeps the budget."""
+    columns = np.flatnonzero(verdict.feasible)
+    kept = within(view.take(columns), pod, snapshot, budget.mib)
+    refused = columns[~kept.feasible]
+    verdict.feasible[refused] = False
+    verdict.codes[refused] = CODE_NUMBER[Code.QUOTA_EXCEEDED]
+    verdict.unresolvable[refused] = True
+    limited = columns[kept.limited]
+    verdict.codes[limited] = CODE_NUMBER[Code.SEARCH_LIMIT]
+    verdict.unresolvable[limited] = False
 
 
 def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:

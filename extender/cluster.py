@@ -120,13 +120,16 @@ class Cluster:
         return self._pods.charges.of(limit.namespace, limit.selector).get(limit.resource, 0)
 
     def placed(self, pod: Pod, node: str) -> Placement | tuple[Reason, ...]:
-        """Return the cards that a pod gets on a node, or why it gets none.
+        """Return the cards that a pod gets on a node within its namespace's quotas, or why it gets none.
 
         What others claim there keeps its room if that can be; else it is as if nobody claimed anything.
         """
-        snapshot = self.cache.snapshot()
-        beside = None if self.claims is None else place_beside(self.cache, snapshot, pod, node, self.claims)
-        return beside or explain_node(snapshot, pod, node, self.cache.positions(node))
+        snapshot, quota = self.cache.snapshot(), self.quota_check(pod)
+        if self.claims is not None and not quota.exceeded:
+            beside = place_beside(self.cache, snapshot, pod, node, self.claims, quota.memory)
+            if beside is not None:
+                return beside
+        return explain_node(snapshot, pod, node, self.cache.positions(node), quota=quota)
 
     def problems(self) -> list[Problem]:
         """Return everything that is wrong, objects that could not be read included."""

@@ -13,8 +13,8 @@ from accounting.cache import Cache
 from accounting.explain import explain_node
 from accounting.filter import filter_nodes
 from accounting.pod import Pod
+from accounting.quota import QuotaCheck
 from accounting.score import score_nodes
-from accounting.status import Code, Reason
 from extender.cluster import Cluster
 from extender.render import explained_node
 
@@ -22,13 +22,9 @@ from extender.render import explained_node
 def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
     """Return {"pod", "nodes": [...]} with every node of the cluster by name."""
     pod = replace(pod, uid=_booked_uid(cluster, pod))
-    exceeded = cluster.exceeded(pod)
-    names = cluster.cache.node_names()
-    if exceeded and not pod.invalid:
-        refused = tuple(Reason(Code.QUOTA_EXCEEDED, str(each)) for each in exceeded)
-        return {"pod": pod.key, "nodes": [explained_node(name, refused, 0) for name in names]}
-    scores = _scores(cluster.cache, pod, names)
-    return {"pod": pod.key, "nodes": [_node(cluster.cache, pod, name, scores.get(name, 0)) for name in names]}
+    quota, names = cluster.quota_check(pod), cluster.cache.node_names()
+    scores = _scores(cluster.cache, pod, names, quota)
+    return {"pod": pod.key, "nodes": [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]}
 
 
 def _booked_uid(cluster: Cluster, pod: Pod) -> str:
@@ -39,19 +35,19 @@ def _booked_uid(cluster: Cluster, pod: Pod) -> str:
     return pod.uid
 
 
-def _node(cache: Cache, pod: Pod, name: str, score: int) -> dict[str, Any]:
+def _node(cache: Cache, pod: Pod, name: str, score: int, quota: QuotaCheck) -> dict[str, Any]:
     record = cache.pods.get(pod.uid)
     if record is not None and record.node == name:
         cache = cache.node_without(pod.uid)
     blockers = tuple(each.key for each in cache.pods_on(name) if each.blocks is not None)
-    outcome = explain_node(cache.snapshot(), pod, name, cache.positions(name), blockers)
+    outcome = explain_node(cache.snapshot(), pod, name, cache.positions(name), blockers, quota)
     return explained_node(name, outcome, score)
 
 
-def _scores(cache: Cache, pod: Pod, names: list[str]) -> dict[str, int]:
+def _scores(cache: Cache, pod: Pod, names: list[str], quota: QuotaCheck) -> dict[str, int]:
     snapshot = cache.snapshot()
     rows = snapshot.rows_of(names)
     own = cache.own_row(pod.uid)
-    feasible = np.flatnonzero(filter_nodes(snapshot, pod, rows, own).feasible)
+    feasible = np.flatnonzero(filter_nodes(snapshot, pod, rows, own, quota).feasible)
     scores = score_nodes(snapshot, rows[feasible], pod.policies.node)
     return {names[int(feasible[place])]: score for place, score in scores}

@@ -15,7 +15,6 @@ import numpy as np
 
 from accounting.cache import Cache
 from accounting.device_table import BoolArray, Rows
-from accounting.explain import explain_node
 from accounting.filter import Verdict, filter_nodes
 from accounting.pod import Pod
 from accounting.rejection import CodeArray
@@ -134,10 +133,7 @@ class Verbs:
     def _book(self, pod: Pod, node: str) -> str:
         """Book a pod on a node; returns why not, or an empty text."""
         cluster = self.cluster
-        exceeded = cluster.exceeded(pod)
-        if exceeded and pod.asks:
-            return f"QuotaExceeded: {exceeded[0]}"
-        outcome = explain_node(cluster.cache.snapshot(), pod, node, cluster.cache.positions(node))
+        outcome = cluster.placed(pod, node)
         if isinstance(outcome, tuple):
             return f"{outcome[0].code}: {outcome[0].message}"
         cluster.bind(replace(pod, node=node, allocation=outcome.allocation if pod.asks else None))
@@ -258,8 +254,7 @@ def _judge(cache: Cache, cluster: Cluster, pod: Pod, names: list[str]) -> tuple[
     if _repeated(rows):
         names[:] = wire.unique(names)
         rows = snapshot.rows_of(names)
-    exceeded = pod.asks and bool(cluster.exceeded(pod))
-    return rows, filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), quota_exceeded=exceeded)
+    return rows, filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), cluster.quota_check(pod))
 
 
 def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:

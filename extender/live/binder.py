@@ -243,9 +243,6 @@ class Binder:
         """Return the cards that the pod would get on the node now, or why it gets none; nothing is booked."""
         if pod.asks and node not in self._cluster.cache.nodes:
             return f"NodeUnknown: node {node} is not known"
-        exceeded = self._cluster.exceeded(pod) if pod.asks else []
-        if exceeded:
-            return f"QuotaExceeded: {exceeded[0]}"
         outcome = self._cluster.placed(pod, node)
         return outcome if isinstance(outcome, Placement) else f"{outcome[0].code}: {outcome[0].message}"
 

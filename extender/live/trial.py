@@ -40,14 +40,15 @@ class Trial:
 
     def place(self, pod: Pod) -> Placed | None:
         """Return the pod with cards on the first node where it fits; None if it fits nowhere or its quota forbids."""
-        if not self._nodes or self._quota_check(pod).exceeded:
+        quota = self._quota_check(pod)
+        if not self._nodes or quota.exceeded:
             return None
-        columns = np.flatnonzero(feasible_on(self._view, pod, self._snapshot))
+        columns = np.flatnonzero(feasible_on(self._view, pod, self._snapshot, quota.memory))
         if not len(columns):
             return None
         column = int(columns[0])
         uuids = {position: uuid for uuid, position in self._positions[column].items()}
-        placement = allocate_in(self._view.take(columns[:1]), pod, self._snapshot, uuids)
+        placement = allocate_in(self._view.take(columns[:1]), pod, self._snapshot, uuids, quota.memory)
         return None if placement is None else Placed(pod, column, placement)
 
     def hold(self, placed: Placed) -> None:

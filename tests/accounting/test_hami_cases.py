@@ -4,8 +4,9 @@ Every case of hami_cases.json is run, or stands in NOT_APPLICABLE, by its id or 
 design decides otherwise than HAMi, the right value stands in RIGHT with the reason, which is also in the test's id.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ import pytest
 
 from accounting.codec import decode_allocation, encode_allocation
 from accounting.device_table import card_load
+from accounting.filter import filter_nodes
 from accounting.holdings import DeviceUse, Total, device_uses, pod_total, requested_total
 from accounting.lifecycle import InitStatus, inits_over
 from accounting.node import Device
-from accounting.pod import Container, ContainerKind, DeviceRequest, UnreadableAllocation
+from accounting.pod import Container, ContainerKind, DeviceRequest, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, State, record_pod
 from accounting.policy import (
     CardKey,
@@ -27,10 +29,12 @@ from accounting.policy import (
     parse_node_policy,
     parse_weights,
 )
+from accounting.quota import QuotaCheck, QuotaTable, read_quota
 from accounting.register import decode_legacy_register, encode_legacy_register, read_register
 from accounting.rejection import CHECKS
 from accounting.score import MAX_SCORE, hami_score, node_loads, score_nodes
 from accounting.snapshot import weighted_load
+from accounting.status import CODES as STATUS_CODES
 from accounting.status import Code, Invalid, ProblemCode
 from accounting.vendor import NVIDIA
 from tests.accounting.case_builders import (
@@ -41,6 +45,7 @@ from tests.accounting.case_builders import (
     card,
     chosen,
     holder,
+    long_names,
     memory,
     node,
     numbers,
@@ -56,15 +61,13 @@ ALL = {case["id"]: case for case in read_cases("hami_cases.json")}
 
 _ONE_VENDOR = "a container asks one vendor, whose register it is matched with; a request has no type of its own"
 _MIG = "MIG profiles and placements are not managed; cards in that mode take nothing"
-_QUOTA = "a namespace's limits are compared in the quota module; only the pod's totals are accounting"
 _WIRE = "about requests over HTTP and locks on nodes, of which accounting knows nothing"
 
 #: Case id or group -> why it is not run here.
 NOT_APPLICABLE = {
     "handshake": "NVIDIA's plugin does not write the handshake any more, and it is not read",
-    "quota": _QUOTA,
-    "filter_quota": _QUOTA,
-    "obs-quota-pct": _QUOTA,
+    "q-unknown-dev": "there is one vendor; what it does not know asks for nothing, see wq-other-vendor",
+    "q-singleton": "about one object per process, which is a matter of construction",
     "fi-unknown-type": _ONE_VENDOR,
     "fi-multitype": _ONE_VENDOR,
     "fd-type": _ONE_VENDOR,
@@ -144,7 +147,7 @@ OWN_TEST: set[str] = set()
 def test_every_case_is_run_or_listed() -> None:
     assert len(ALL) == 247
     tables = (COLLAPSE, GATE, PARSE, ORDER, CARD_SCORE, FIT, DEVICE_FIT, FILTER, WEBHOOK_TOTALS, FIT_TOTALS)
-    run = {case.values[0]["id"] for table in tables for case in table} | OWN_TEST
+    run = {case.values[0]["id"] for table in (*tables, LIMITS, FILTER_LIMITS) for case in table} | OWN_TEST
     listed = {name for name, case in ALL.items() if _skipped(case)}
     assert run | listed == ALL.keys()
     assert not run & listed
@@ -543,6 +546,8 @@ def test_which_node_and_card_a_pod_gets(case: Case) -> None:
 
 WEBHOOK_TOTALS = _cases("webhook_quota")
 FIT_TOTALS = _cases("fit_quota")
+LIMITS = [case for case in _cases("quota") if "expect_fit" in case.values[0]]
+FILTER_LIMITS = _cases("filter_quota")
 
 
 @pytest.mark.parametrize("case", WEBHOOK_TOTALS)
@@ -561,6 +566,8 @@ def test_the_total_that_quota_is_charged(case: Case) -> None:
     expected = case.get("pod_request", {"mem": 0, "cores": 0})
     peak, _ = requested_total(containers)
     assert (peak.memory, peak.cores) == (expected["mem"], expected["cores"])
+    quota = _limited(case["quota"], case.get("memory_factor", 1))
+    assert (not quota(pod(*containers)).exceeded) == case["expect_allowed"]
 
 
 @pytest.mark.parametrize("case", FIT_TOTALS)
@@ -577,6 +584,126 @@ def test_the_total_of_a_half_fitted_pod(case: Case) -> None:
         assert pod_total(containers, allocation)[0].memory == 2100
         return
     assert pod_total(containers, allocation)[0].memory == case["hypothetical_pod_mem"]
+    assert (pod_total(containers, allocation)[0].memory <= case["limit_mem"]) == case["expect_fit"]
+
+
+# -- the namespace's limits --------------------------------------------------------------------------------------------
+
+
+def _limited(limits: Case, factor: int = 1) -> Callable[[Pod], QuotaCheck]:
+    """Return the question whether a pod passes these limits: {"mem": {"used", "limit", "set"}, "cores": ...}."""
+    keys = {"mem": f"limits.{NVIDIA.memory_resource}", "cores": f"limits.{NVIDIA.cores_resource}"}
+    hard = {keys[name]: each["limit"] for name, each in limits.items() if each["set"]}
+    used = {name: each["used"] for name, each in limits.items()}
+    vendor = replace(NVIDIA, memory_factor=factor)
+    table = QuotaTable(vendor)
+    table.put(read_quota("team", "q", hard, vendor))
+    return partial(table.check, used=lambda _: Total(0, used.get("mem", 0), used.get("cores", 0)))
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_a_request_keeps_a_limit_or_not(case: Case) -> None:
+    request = case["request"]
+    limit = {"mem": {"used": case["used"], "limit": case["limit"], "set": True}} if "limit" in case else case["quota"]
+    check = _limited(limit, request.get("memory_factor", 1))
+    asked = pod(memory("app", request["mem"], request["cores"]))
+    assert (not check(asked).exceeded) == case["expect_fit"]
+
+
+@_of("q-addrm")
+def test_usage_is_added_and_taken_away_once(case: Case) -> None:
+    cluster = Cluster(node("n"))
+    for step in case["steps"]:
+        change, used = step.get("add") or step["rm"], step["used"]
+        asked = pod(memory("app", change["mem"], change["cores"]), node="n")
+        booked = record_pod(replace(asked, allocation=rows([("A", change["mem"], change["cores"])])))
+        if "add" in step:
+            cluster.cache.add_pod(booked)
+        else:
+            cluster.cache.remove_pod(booked.uid)
+        assert cluster.cache.used("team")[1:] == (used["mem"], used["cores"])
+
+
+@_of("q-managed")
+def test_which_names_a_quota_may_limit(case: Case) -> None:
+    # The case's short name of cores is HAMi's test configuration; ours is gpucores.
+    names = {name.replace("gpucore", "gpucores"): limits for name, limits in case["expect"].items()}
+    hard = {f"limits.{name}": 1 for name in names}
+    assert read_quota("team", "q", hard, NVIDIA).hard.keys() == {name for name, limits in names.items() if limits}
+
+
+def _hard(limits: Case) -> Case:
+    names = {"<mem>": NVIDIA.memory_resource, "<core>": NVIDIA.cores_resource}
+    names |= {"mem": f"limits.{NVIDIA.memory_resource}", "cores": f"limits.{NVIDIA.cores_resource}"}
+    for short, name in names.items():
+        limits = {key.replace(short, name) if key in names or "<" in key else key: v for key, v in limits.items()}
+    return limits
+
+
+@_of("q-adddel", "q-del-nonlimits")
+def test_limits_come_and_go_with_their_object(case: Case) -> None:
+    table = QuotaTable(NVIDIA)
+    table.put(read_quota("team", "q", _hard(case.get("add") or case["existing"]), NVIDIA))
+    limits = table.limits("team")
+    assert limits.get(NVIDIA.memory_resource, 0) == case["expect_limit"]["mem"]
+    assert limits.get(NVIDIA.cores_resource, 0) == case["expect_limit"].get("cores", 0)
+    if "after_delete" in case:
+        table.remove("team", "q")
+        assert table.limits("team") == {}
+    else:
+        # Another object's keys of other spellings go, and this one's stay.
+        table.put(read_quota("team", "other", _hard(dict.fromkeys(case["delete_keys"], 500)), NVIDIA))
+        table.remove("team", "other")
+        assert table.limits("team") == limits
+
+
+@_of("q-update")
+def test_an_update_replaces_all_limits_and_leaves_the_usage(case: Case) -> None:
+    table, cluster = QuotaTable(NVIDIA), Cluster(node("n"))
+    for step in case["steps"]:
+        if "set_used_mem" in step:
+            share = rows([("A", step["set_used_mem"], 0)])
+            cluster.cache.add_pod(record_pod(pod(memory("app", step["set_used_mem"]), node="n", allocation=share)))
+        table.put(read_quota("team", "q", _hard(step.get("add") or step["update_to"]), NVIDIA))
+        expected, limits = step.get("expect", {}), table.limits("team")
+        assert limits.get(NVIDIA.memory_resource) == expected.get("mem_limit", 1000)
+        assert limits.get(NVIDIA.cores_resource, 0) == expected.get("cores_limit", 100 if "add" in step else 0)
+        assert cluster.cache.used("team").memory == expected.get("mem_used", 0)
+
+
+@pytest.mark.parametrize("case", FILTER_LIMITS)
+def test_filter_keeps_the_namespace_s_limits(case: Case) -> None:
+    sizes = case["devices_totalmem"]
+    cards = [card(uuid, size, index=at) for at, (uuid, size) in enumerate(sizes.items())]
+    hard = {f"limits.{long_name}": value for long_name, value in long_names(_without("limits ", case)).items()}
+    table = QuotaTable(NVIDIA)
+    table.put(read_quota("team", "q", hard, NVIDIA))
+    asked = pod(asking("app", case["request"]))
+    cluster = Cluster(node("node1", *cards))
+    snapshot = cluster.cache.snapshot()
+    quota = table.check(asked, lambda _: Total())
+    verdict = filter_nodes(snapshot, asked, snapshot.rows_of(["node1"]), quota=quota)
+    assert bool(verdict.feasible[0]) == ("NodeNames" in case["expect"])
+    if not verdict.feasible[0]:
+        assert STATUS_CODES[int(verdict.codes[0])] is Code.QUOTA_EXCEEDED
+
+
+def _without(prefix: str, case: Case) -> Case:
+    return {key.removeprefix(prefix): value for key, value in case["quota_hard"].items()}
+
+
+@_of("obs-quota-pct")
+def test_a_percentage_over_the_limit_is_refused_where_its_card_is_known(case: Case) -> None:
+    size, limit = case["device_totalmem"], case["quota_limit_mem"]
+    check = _limited({"mem": {"used": 0, "limit": limit, "set": True}})
+    asked = pod(asking("app", case["request"]))
+    quota = check(asked)
+    assert (not quota.exceeded) == case["webhook_allows"]
+    cluster = Cluster(node("n", card("A", size), card("B", size, index=1)))
+    snapshot = cluster.cache.snapshot()
+    verdict = filter_nodes(snapshot, asked, snapshot.rows_of(["n"]), quota=quota)
+    assert STATUS_CODES[int(verdict.codes[0])] is Code.QUOTA_EXCEEDED
+    assert not verdict.feasible[0]
 
 
 # -- observed on the running scheduler ---------------------------------------------------------------------------------
@@ -619,7 +746,8 @@ def test_the_total_is_over_the_limit_that_the_filter_missed(case: Case) -> None:
     """HAMi's filter admits some of these; the total says that they are over the limit."""
     peak, _ = requested_total(tuple(_observed(case["containers"])))
     assert peak.memory == 16_000
-    assert peak.memory > case["quota_limit_mem"]
+    check = _limited({"mem": {"used": 0, "limit": case["quota_limit_mem"], "set": True}})
+    assert check(pod(*_observed(case["containers"]))).exceeded
 
 
 @_of("obs-numa-topology")

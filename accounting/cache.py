@@ -6,7 +6,9 @@ and idempotent, and the numbers of a card are the sums over the records of the p
 events was. Source: kube-scheduler's pkg/scheduler/backend/cache/interface.go.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, KeysView, Mapping
+
+import numpy as np
 
 from accounting.device_table import DeviceTable
 from accounting.errors import InvariantViolation
@@ -36,10 +38,14 @@ class Cache:
         self._pods_on: dict[str, dict[str, PodRecord]] = {}  # node name -> pod UID -> record
         self._problems: dict[str, Problem] = {}  # pod UID -> what is wrong with its record
         self._used = NamespaceSums()  # what each namespace's pods are charged
+        self._cardless: dict[str, tuple[str, int]] = {}  # UID of a pod without cards -> its node, its CPU
+        self._cardless_cpu: dict[str, int] = {}  # node name -> CPU of its pods without cards
         self._ids: dict[str, int] = {"": 0}  # interned UUIDs, models and modes
         self._snapshot: Snapshot | None = None
         self._generation = 0
         self._node_generation = 0
+        self._stamps = np.zeros(self._table.rows, np.int64)
+        self._stamp = 0
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -84,6 +90,11 @@ class Cache:
         """Return what the namespace's pods, or those that a quota's selector takes, are charged now."""
         return Total(**self._used.of(namespace, selector))
 
+    @property
+    def cardless_pods(self) -> KeysView[str]:
+        """The UIDs of the pods that are counted for their CPU alone."""
+        return self._cardless.keys()
+
     def orphans(self) -> int:
         """Return how many cards pods hold that their nodes do not register."""
         return sum(map(len, self._orphans.values()))
@@ -122,6 +133,7 @@ class Cache:
                 self._table.requested.copy(),
                 self._snapshot,
             )
+            self._snapshot.stamps = self._stamps.copy()
         return self._snapshot
 
     def node_without(self, uid: str) -> "Cache":
@@ -195,6 +207,22 @@ class Cache:
         """Record that the pod object is gone."""
         self._drop(uid)
 
+    def put_cardless_pod(self, uid: str, node: str, cpu_milli: int) -> None:
+        """Record a bound pod that neither asks for nor holds cards: it leaves less CPU to those that do."""
+        known = self._cardless.get(uid)
+        if known == (node, cpu_milli):
+            return
+        self.remove_cardless_pod(uid)
+        if cpu_milli:
+            self._cardless[uid] = node, cpu_milli
+            self._count_cardless(node, cpu_milli)
+
+    def remove_cardless_pod(self, uid: str) -> None:
+        """Record that such a pod has ended or is gone."""
+        known = self._cardless.pop(uid, None)
+        if known is not None:
+            self._count_cardless(known[0], -known[1])
+
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> None:
@@ -236,6 +264,23 @@ class Cache:
             self._leave(known)
         self._generation += 1
 
+    def _count_cardless(self, node: str, cpu_milli: int) -> None:
+        total = self._cardless_cpu.get(node, 0) + cpu_milli
+        if total:
+            self._cardless_cpu[node] = total
+        else:
+            del self._cardless_cpu[node]
+        row = self._rows.get(node)
+        if row is not None:
+            self._table.requested.cpu_milli[row] += cpu_milli
+            self._touch(row)
+            self._generation += 1
+
+    def _touch(self, row: int) -> None:
+        """Give a row a stamp that no row ever had: what was worked out for it holds no longer."""
+        self._stamp += 1
+        self._stamps[row] = self._stamp
+
     def _next(self, uid: str, event: PodEvent) -> PodState | None:
         return TRANSITIONS[self._states.get(uid), event]
 
@@ -266,6 +311,8 @@ class Cache:
         node = str(record.node)
         row, requested = self._rows[node], self._table.requested
         requested.count[row] += sign * record.total_peak.count
+        requested.cpu_milli[row] += sign * record.cpu_milli
+        self._touch(row)
         for use in record.held:
             self._count_use(node, row, use, sign)
         if record.blocks is not None:
@@ -322,6 +369,8 @@ class Cache:
         for record in pods.values():
             self._used.take(record.namespace, record.scope, zip(Total._fields, record.held_total, strict=True))
         self._table.clear_row(row)
+        self._table.requested.cpu_milli[row] = self._cardless_cpu.get(name, 0)
+        self._touch(row)
         self._positions[name] = {}
         self._orphans.pop(name, None)
         if node is not None:
@@ -330,11 +379,12 @@ class Cache:
             self._count(pods[uid], 1)
 
     def _lay_out(self, node: Node, row: int) -> None:
-        self._table.reserve(len(node.devices), row + 1)
+        self._reserve(len(node.devices), row + 1)
         arrays = self._table.own_nodes()
         arrays.registered[row] = True
         arrays.card_count[row] = len(node.devices)
         arrays.count_allocatable[row] = -1 if node.count_allocatable is None else node.count_allocatable
+        arrays.cpu_milli[row] = -1 if node.cpu_milli is None else node.cpu_milli
         for position, device in enumerate(node.devices):
             cell = position, row
             self._positions[node.name][device.uuid] = position
@@ -352,9 +402,15 @@ class Cache:
 
     def _new_row(self, name: str) -> None:
         row = self._free_rows.pop() if self._free_rows else len(self._rows)
-        self._table.reserve(1, row + 1)
+        self._reserve(1, row + 1)
         self._own_rows()[name] = row
         self._positions[name] = {}
+        self._table.requested.cpu_milli[row] = self._cardless_cpu.get(name, 0)
+        self._touch(row)
+
+    def _reserve(self, devices: int, rows: int) -> None:
+        self._table.reserve(devices, rows)
+        self._stamps.resize(self._table.rows, refcheck=False)
 
     def _free_row(self, name: str) -> None:
         row = self._own_rows().pop(name)

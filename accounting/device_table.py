@@ -96,6 +96,8 @@ class NodeArrays(Arrays):
     """(row,) Registered cards."""
     count_allocatable: Int64Array
     """(row,) The kubelet's allocatable count; -1 when the node does not say."""
+    cpu_milli: Int64Array
+    """(row,) Allocatable CPU in thousandths; -1 when the node does not say."""
 
     @classmethod
     def zeros(cls, devices: int, rows: int) -> Self:
@@ -117,6 +119,7 @@ class NodeArrays(Arrays):
             registered=np.zeros(rows, np.bool_),
             card_count=np.zeros(rows, np.int32),
             count_allocatable=np.zeros(rows, np.int64),
+            cpu_milli=np.zeros(rows, np.int64),
         )
 
 
@@ -144,6 +147,8 @@ class RequestedArrays(Arrays):
     """(row,) Sum of the pods' peak counts, as the kubelet counts."""
     node_blocks: Int32Array
     """(row,) Pods whose unreadable allocation names no card of this node."""
+    cpu_milli: Int64Array
+    """(row,) CPU that the node's pods request, in thousandths; pods without cards too."""
 
     @classmethod
     def zeros(cls, devices: int, rows: int) -> Self:
@@ -158,6 +163,7 @@ class RequestedArrays(Arrays):
             usable=np.zeros(shape, np.bool_),
             count=np.zeros(rows, np.int64),
             node_blocks=np.zeros(rows, np.int32),
+            cpu_milli=np.zeros(rows, np.int64),
         )
 
 

@@ -37,6 +37,8 @@ class Node:
     """UUIDs that the register names twice; such a card takes nothing until the register is mended."""
     count_allocatable: int | None = None
     """The kubelet's allocatable of the count resource. None: the key is absent, trust the register. 0: plugin gone."""
+    cpu_milli: int | None = None
+    """Allocatable CPU in thousandths; None: the node does not say."""
     problems: tuple[Problem, ...] = field(default=(), compare=True)
 
 

@@ -46,6 +46,7 @@ class PodRecord:
     """The allocation changed after the pod was bound; see `edited_after`."""
     scope: PodScope = PodScope()
     """By what a ResourceQuota with scopes selects the pod."""
+    cpu_milli: int = 0
 
     @property
     def key(self) -> str:
@@ -83,6 +84,7 @@ class PodRecord:
             self.readable,
             self.edited,
             self.scope,
+            self.cpu_milli,
         )
 
     def with_allocation_of(self, earlier: "PodRecord") -> "PodRecord":
@@ -158,6 +160,7 @@ def record_pod(pod: Pod) -> PodRecord:
         problem=_problem(pod) if suspect else None,
         readable=readable,
         scope=pod.scope,
+        cpu_milli=0 if pod.terminal else pod.cpu_milli,
     )
 
 

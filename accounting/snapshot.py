@@ -109,6 +109,8 @@ class Snapshot(View):
         self.node_generation = node_generation
         self.rows = rows
         self.ids = ids
+        self.stamps: Int64Array = np.zeros(self.columns, np.int64)
+        """(row,) Another number after every change of a row, and one that no other row has or had."""
         if previous is not None and previous.node_generation == node_generation:
             for name in ("lookup", "hopeless", "name_rank", "capacity", "type_ids", "mode_ids"):
                 if name in previous.__dict__:

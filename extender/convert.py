@@ -34,6 +34,7 @@ from accounting.selection import Selection, parse_bool, parse_list, parse_types
 from accounting.status import Invalid
 from accounting.vendor import Vendor
 from extender.config import Settings
+from extender.cpu import allocatable_cpu_milli, pod_cpu_milli
 from extender.scopes import scope_of, selector_of
 from extender.wire import core_v1
 
@@ -90,6 +91,7 @@ def convert_without_rows(wire: core_v1.Pod, settings: Settings) -> Pod:
         policies=policies,
         api_charge=charge,
         scope=scope_of(spec, status),
+        cpu_milli=pod_cpu_milli(spec),
     )
 
 
@@ -298,6 +300,7 @@ def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
         cordoned=frozenset(parse_list(annotations.get(vendor.cordon_annotation, ""))),
         duplicated=register.duplicated,
         count_allocatable=_count_allocatable(status.allocatable or {}, vendor.count_resource),
+        cpu_milli=allocatable_cpu_milli(status.allocatable or {}),
         problems=register.problems,
     )
 

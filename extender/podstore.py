@@ -113,6 +113,7 @@ def _packed(pod: Pod, text: str) -> _Packed:
         pod.policies,
         pod.api_charge,
         pod.scope,
+        pod.cpu_milli,
         text,
     )
 

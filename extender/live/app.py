@@ -210,7 +210,7 @@ class LiveExtender:
                 journaled(pods, "Pod"),
                 settings,
                 dict(RUNNING_PODS),
-                known=self.facts.pods.keys,
+                known=lambda: self.facts.pods.keys() | self.cluster.cache.cardless_pods,
             ),
             Reflector(self.client, "/api/v1/resourcequotas", journaled(quotas, "ResourceQuota"), settings),
         ]

@@ -69,7 +69,11 @@ class PodTable:
         if pod.node is not None and (is_new or by_read):
             pod = with_rows(pod, text, settings)
         if is_new and (pod.terminal or not (pod.asks or pod.allocation is not None)):
-            self.gone(pod.uid)
+            self._forget(pod.uid)
+            if pod.node is not None and not pod.terminal:
+                self._cluster.cache.put_cardless_pod(pod.uid, pod.node, pod.cpu_milli)
+            else:
+                self._cluster.cache.remove_cardless_pod(pod.uid)
             return pod
         new, known = pod_facts(wire, self._keys), self._facts.pods.get(pod.uid)
         if known is not None and not by_read and is_older(new.resource_version, known.resource_version):
@@ -91,8 +95,8 @@ class PodTable:
 
     def gone(self, uid: str) -> None:
         """A pod has ended, its object is gone, or it concerns no cards."""
-        self._cluster.delete_pod(uid)
-        self._facts.pods.pop(uid, None)
+        self._forget(uid)
+        self._cluster.cache.remove_cardless_pod(uid)
 
     def unlisted(self, uid: str) -> bool:
         """A list did not name a pod. Returns whether it is given up; else a read decides, or filter was ahead."""
@@ -104,3 +108,7 @@ class PodTable:
             return False
         self.gone(uid)
         return True
+
+    def _forget(self, uid: str) -> None:
+        self._cluster.delete_pod(uid)
+        self._facts.pods.pop(uid, None)

@@ -1,8 +1,8 @@
 """From watched objects to the cluster and the facts.
 
-It must not do I/O. Invariants: one object that does not decode changes nothing but itself; pods that neither ask for
-nor hold cards leave nothing behind; a change that may have freed something is told to `on_freed` with the node's
-name.
+It must not do I/O. Invariants: one object that does not decode changes nothing but itself; of pods that neither ask
+for nor hold cards only the CPU on their node is kept; a change that may have freed something is told to `on_freed` with
+the node's name.
 """
 
 from collections.abc import Callable
@@ -57,6 +57,9 @@ class PodSink:
 
     def replaced(self, identities: set[str]) -> None:
         """Give up every pod that a list did not name, unless a bind of it is in flight."""
+        cardless = self._cluster.cache.cardless_pods
+        for uid in sorted(cardless - identities):
+            self._table.gone(uid)
         for uid in sorted(self._facts.pods.keys() - identities):
             before = self._cluster.cache.pods.get(uid)
             if self._table.unlisted(uid):

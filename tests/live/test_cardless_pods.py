@@ -1,0 +1,54 @@
+"""Pods without cards on a live cluster: only the CPU that they leave to others is kept of them."""
+
+import msgspec
+
+from accounting.cache import Cache
+from extender.cluster import Cluster
+from extender.config import Settings
+from extender.kube.reflector import Change
+from extender.live.facts import Facts
+from extender.live.sinks import PodSink
+
+
+def _sink() -> tuple[Cache, PodSink, Facts]:
+    cluster, facts = Cluster(Settings()), Facts()
+    return cluster.cache, PodSink(cluster, facts, lambda _: None, lambda _: None), facts
+
+
+def _pod(*, node: str = "n1", phase: str = "Running", cpu: str = "2") -> msgspec.Raw:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    pod = {
+        "metadata": {"name": "p", "namespace": "d", "uid": "u", "resourceVersion": "1"},
+        "spec": {"nodeName": node, "containers": containers} if node else {"containers": containers},
+        "status": {"phase": phase},
+    }
+    return msgspec.Raw(msgspec.json.encode(pod))
+
+
+def test_its_cpu_counts_from_its_binding_to_its_end() -> None:
+    cache, sink, facts = _sink()
+    sink.change(Change.PUT, _pod(node="", phase="Pending"))
+    assert not cache.cardless_pods
+    sink.change(Change.PUT, _pod())
+    assert set(cache.cardless_pods) == {"u"}
+    sink.change(Change.PUT, _pod(phase="Succeeded"))
+    assert not cache.cardless_pods
+    assert not facts.pods
+
+
+def test_a_deletion_or_a_list_without_it_ends_it() -> None:
+    cache, sink, _ = _sink()
+    sink.change(Change.PUT, _pod())
+    sink.change(Change.DELETED, _pod())
+    assert not cache.cardless_pods
+    sink.change(Change.PUT, _pod())
+    sink.replaced({"other"})
+    assert not cache.cardless_pods
+
+
+def test_an_event_that_changes_nothing_leaves_the_state_as_it_is() -> None:
+    cache, sink, _ = _sink()
+    sink.change(Change.PUT, _pod())
+    before = cache.generation
+    sink.change(Change.PUT, _pod())
+    assert cache.generation == before

@@ -1,5 +1,6 @@
 """The CPU that a node's pods request, with and without cards, and the stamps of rows."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -51,14 +52,15 @@ def test_an_equal_report_of_a_pod_without_cards_changes_nothing() -> None:
 def test_every_change_of_a_row_gives_it_a_stamp_that_no_row_had() -> None:
     cache = Cache()
     seen: set[int] = set()
-    for change in (
+    changes: list[Callable[[], None]] = [
         lambda: cache.add_node(make_node("n1")),
         lambda: cache.add_node(make_node("n2")),
         lambda: cache.add_pod(_pod("a", "n1", 1)),
         lambda: cache.put_cardless_pod("d", "n1", 1),
         lambda: cache.remove_pod("uid-a"),
         lambda: cache.update_node(make_node("n1", 3)),
-    ):
+    ]
+    for change in changes:
         before = cache.snapshot().stamps
         change()
         after = cache.snapshot().stamps

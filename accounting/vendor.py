@@ -36,6 +36,10 @@ class Vendor:
     default_memory_mib: int = 0
     """Taken when neither memory nor percentage is asked; 0 means the whole card. Not multiplied by the factor."""
     default_cores: int = 0
+    priority_resource: str = ""
+    """Priority of the work on the card; it places nothing, the device plugin's library reads `priority_variable`."""
+    priority_variable: str = ""
+    """Environment variable that takes the priority's value; empty: none."""
 
     @property
     def resources(self) -> tuple[str, str, str, str]:
@@ -59,4 +63,6 @@ NVIDIA = Vendor(
     nouse_type_annotation="nvidia.com/nouse-gputype",
     numa_bind_annotation="nvidia.com/numa-bind",
     mode_annotation="nvidia.com/vgpu-mode",
+    priority_resource="nvidia.com/priority",
+    priority_variable="CUDA_TASK_PRIORITY",
 )

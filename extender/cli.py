@@ -5,16 +5,23 @@ problems or explain found no node, 2 bad input with nothing on standard output a
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from accounting.policy import Policies, parse_card_policy, parse_node_policy
 from accounting.vendor import NVIDIA
 from extender import __version__
-from extender.commands import account, explain, replay, serve, verify
+from extender.admission.configurations import Target
+from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
+from extender.commands import account, certs, explain, replay, serve, verify, webhooks
 from extender.config import ServerSettings, Settings
 from extender.manifests import InputError
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_account(commands.add_parser("account", parents=[defaults], help="what a pod holds"))
     _add_explain(commands.add_parser("explain", parents=[defaults], help="which nodes take a pod, and why not"))
     _add_verify(commands.add_parser("verify", parents=[defaults], help="recompute all usage and list what is wrong"))
+    _add_webhooks(commands.add_parser("webhooks", parents=[defaults], help="print the webhook configurations"))
+    _add_certs(commands.add_parser("certs", parents=[defaults], help="make or renew the webhook port's certificate"))
     _add_replay(commands.add_parser("replay", parents=[defaults], help="feed a journal to a fresh cluster"))
     return parser
 
@@ -72,6 +81,8 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=_port, default=server.port)
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
     _add_live(parser)
+    _add_webhooks_port(parser, server)
+    _add_admission(parser)
     parser.set_defaults(run=serve.run)
 
 
@@ -90,6 +101,48 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lease-retry", type=_seconds, default=2.0, metavar="SECONDS")
     group.add_argument("--shutdown-delay", type=_seconds, default=0.0, metavar="SECONDS")
     group.add_argument("--journal", metavar="FILE", help="append every call and event, for `replay`")
+
+
+def _add_webhooks_port(parser: argparse.ArgumentParser, server: ServerSettings) -> None:
+    group = parser.add_argument_group("webhook port, served by TLS if there is a certificate")
+    group.add_argument("--tls-cert-file", type=_path, metavar="FILE", help="PEM; read again when it changes")
+    group.add_argument("--tls-private-key-file", type=_path, metavar="FILE", help="PEM")
+    group.add_argument("--webhook-bind-address", default=server.webhook_bind_address)
+    group.add_argument("--webhook-port", type=_port, default=server.webhook_port)
+
+
+def _add_admission(parser: argparse.ArgumentParser) -> None:
+    defaults = AdmissionSettings()
+    group = parser.add_argument_group("admission")
+    group.add_argument("--scheduler-name", type=_name, default=defaults.scheduler_name, metavar="NAME")
+    group.add_argument(
+        "--other-schedulers",
+        choices=[each.value for each in OtherScheduler],
+        default=defaults.other_scheduler.value,
+        help="what becomes of pods with a share that name another scheduler",
+    )
+    group.add_argument(
+        "--replace-default-scheduler",
+        action=argparse.BooleanOptionalAction,
+        default=defaults.replace_default_scheduler,
+        help="take default-scheduler for no scheduler",
+    )
+    group.add_argument(
+        "--default-gpu-count",
+        type=_natural,
+        default=defaults.default_count,
+        metavar="N",
+        help="cards of a container that asks for memory or cores only; 0: it is denied",
+    )
+    group.add_argument(
+        "--privileged",
+        choices=[each.value for each in Privileged],
+        default=defaults.privileged.value,
+        help="pods with a share and a privileged container; exclusive: only whole cards",
+    )
+    group.add_argument("--near-miss", choices=[each.value for each in NearMiss], default=defaults.near_miss.value)
+    group.add_argument("--runtime-class-name", default=defaults.runtime_class, metavar="NAME")
+    _add_trusted_account(group)
 
 
 def _add_account(parser: argparse.ArgumentParser) -> None:
@@ -115,6 +168,48 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("journal_file", metavar="FILE", help="written by serve --journal")
     _add_output(parser)
     parser.set_defaults(run=replay.run)
+
+
+def _add_webhooks(parser: argparse.ArgumentParser) -> None:
+    target = Target()
+    parser.add_argument("--namespace", type=_name, default=target.namespace, help="the extender's own")
+    parser.add_argument("--service", type=_name, default=target.service, metavar="NAME")
+    parser.add_argument("--url", type=_https, metavar="URL", help="https://HOST:PORT, instead of the service")
+    ca = parser.add_mutually_exclusive_group()
+    ca.add_argument("--ca-file", type=_path, metavar="FILE", help="PEM, written into caBundle")
+    ca.add_argument("--cert-manager", type=_name, metavar="CERTIFICATE", help="let cert-manager write caBundle")
+    _add_trusted_account(parser)
+    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml")
+    parser.set_defaults(run=webhooks.run)
+
+
+def _add_certs(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--directory", type=_path, metavar="DIR", help="write tls.crt, tls.key and ca.crt there")
+    where.add_argument("--secret", metavar="NAMESPACE/NAME", help="write them into this Secret")
+    parser.add_argument(
+        "--host", action="append", type=_host, metavar="HOST", help="DNS name or IP address of the webhooks, repeatable"
+    )
+    parser.add_argument(
+        "--webhook-configuration",
+        action="append",
+        type=_name,
+        metavar="NAME",
+        help="write caBundle into the webhook configurations of this name, repeatable; default: gpu-extender",
+    )
+    parser.add_argument("--kubeconfig", type=_path, metavar="FILE")
+    parser.add_argument("--in-cluster", action="store_true")
+    parser.add_argument("--days", type=_days, default=365, help="how long a certificate lasts")
+    parser.add_argument("--renew-before-days", type=_natural, default=120, metavar="DAYS")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    _add_output(parser)
+    parser.set_defaults(run=certs.run)
+
+
+def _add_trusted_account(parser: argparse._ActionsContainer) -> None:
+    accounts = ", ".join(sorted(AdmissionSettings().trusted_accounts))
+    text = f"may write the scheduler's annotations, repeatable; default: {accounts}"
+    parser.add_argument("--trusted-account", action="append", type=_account, metavar="USER", help=text)
 
 
 def _add_pods(parser: argparse.ArgumentParser) -> None:
@@ -148,6 +243,44 @@ def _natural(text: str) -> int:
         message = f"{text}: must be a whole number"
         raise argparse.ArgumentTypeError(message)
     return int(text)
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        message = f"{text or '(empty)'}: must be a DNS subdomain, such as gpu-scheduler"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def _account(text: str) -> str:
+    # Accounts become part of an expression, where a quote would end the text.
+    if not text or any(character in "'\\" or not character.isprintable() for character in text):
+        message = f"{text or '(empty)'}: must be a user's name without quotes and backslashes"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def _host(text: str) -> str:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        return _name(text.lower())
+
+
+def _https(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+        message = f"{text or '(empty)'}: must be https://HOST:PORT"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def _days(text: str) -> int:
+    days = _natural(text)
+    if not 1 <= days <= 36_500:  # noqa: PLR2004 - a century
+        message = f"{text}: must be days from 1 to 36500"
+        raise argparse.ArgumentTypeError(message)
+    return days
 
 
 def _path(text: str) -> str:

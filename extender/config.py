@@ -27,6 +27,12 @@ class ServerSettings:
     port: int = 8888
     max_body_bytes: int = 256 * 2**20
     """aiohttp's default of 1 MiB is passed at about 74 full Node objects; 5,000 of them are about 70 MB."""
+    webhook_bind_address: str = "127.0.0.1"
+    """Loopback as well, until somebody opens it: the API server calls from elsewhere."""
+    webhook_port: int = 9443
+    """A port of its own: bind and the lists must not be reachable for everybody who can reach the webhooks."""
+    max_review_bytes: int = 16 * 2**20
+    """A review holds an object before and after, each at most the 1.5 MiB that etcd takes, and some more as JSON."""
     keepalive_seconds: float = 120.0
     """Above the 90 s for which Go's client keeps an idle connection, so that it never meets a closing one."""
     shutdown_seconds: float = 10.0

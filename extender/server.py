@@ -5,8 +5,9 @@ in the answer's Error where it has one. It must not know cards. Invariant: a han
 and never leaves a request without an answer.
 """
 
+import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from aiohttp import web
@@ -14,6 +15,9 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.registry import Collector
 
 from extender import __version__
+from extender.admission.collector import AdmissionCollector
+from extender.admission.http import Observe, webhook_routes
+from extender.admission.service import Admission
 from extender.api import Api, Compare, json_response
 from extender.cluster import Cluster
 from extender.config import ServerSettings
@@ -32,9 +36,14 @@ _INDEX = {
     "name": "gpu-extender",
     "version": __version__,
     "verbs": ["/filter", "/prioritize", "/bind", "/preempt", "/filter-dryrun"],
+    "webhooks": ["/mutate", "/validate"],
     "lists": ["/api/v1/pods", "/api/v1/nodes", "/api/v1/verify", "/api/v1/quotas"],
     "probes": ["/livez", "/readyz", "/healthz", "/metrics"],
 }
+
+
+#: The application of the webhook port, which is made together with the other one and counts in the same metrics.
+WEBHOOK_APP = web.AppKey("webhook_app", web.Application)
 
 
 class Live(Protocol):
@@ -47,17 +56,34 @@ class Live(Protocol):
     def is_ready(self) -> bool:
         """Whether kube-scheduler gets answers from this replica."""
 
+    def is_admitting(self) -> bool:
+        """Whether the API server gets answers from this replica; it need not be the leader for that."""
+
     async def bind(self, args: wire.BindingArgs) -> str:
         """Bind a pod; returns "" or why not."""
 
 
 def make_app(
-    cluster: Cluster, settings: ServerSettings, live: Live | None = None, compare: Compare | None = None
+    cluster: Cluster,
+    settings: ServerSettings,
+    live: Live | None = None,
+    compare: Compare | None = None,
+    *,
+    admission: Admission | None = None,
+    collectors: Iterable[Collector] = (),
 ) -> web.Application:
-    """Return the application over a cluster. `compare`: says where it differs from the API server."""
+    """Return the application over a cluster; that of the webhook port is its `WEBHOOK_APP`.
+
+    `compare`: says where the cluster differs from the API server. `collectors`: further metrics.
+    """
     app = web.Application(client_max_size=settings.max_body_bytes)
     verbs = Verbs(cluster) if live is None else Verbs(cluster, live.hooks, live.on_answer)
     metrics = Metrics(verbs, None if live is None else live.collector)
+    admission = admission or Admission(cluster)
+    for collector in (AdmissionCollector(admission), *collectors):
+        metrics.registry.register(collector)
+    app.add_routes(webhook_routes(admission, _observe(metrics)))
+    app[WEBHOOK_APP] = _make_webhook_app(admission, metrics, settings, live)
     for name, verb, on_error in _verbs(verbs, live):
         handler = _verb_handler(name, verb, on_error, metrics)
         # kube-scheduler's urlPrefix may end in /scheduler, as in HAMi's chart.
@@ -65,15 +91,36 @@ def make_app(
             app.router.add_post(f"{prefix}/{name}", handler)
     for path in ("/livez", "/healthz"):
         app.router.add_get(path, _ok)
-    app.router.add_get("/readyz", _readiness(live))
+    app.router.add_get("/readyz", _readiness(None if live is None else live.is_ready))
     app.router.add_get("/metrics", make_aiohttp_handler(metrics.registry))
     app.router.add_get("/", _index)
     app.add_routes(Api(cluster, embedded=live is None, compare=compare).routes())
     return app
 
 
-async def start(app: web.Application, settings: ServerSettings) -> tuple[web.AppRunner, int]:
-    """Start listening. Returns the runner, to be cleaned up, and the port. Raises OSError if the address is taken."""
+def _make_webhook_app(
+    admission: Admission, metrics: Metrics, settings: ServerSettings, live: Live | None
+) -> web.Application:
+    """Return what the whole cluster may reach: the webhooks and their probes, which tell and change nothing."""
+    app = web.Application(client_max_size=settings.max_review_bytes)
+    app.add_routes(webhook_routes(admission, _observe(metrics)))
+    for path in ("/livez", "/healthz"):
+        app.router.add_get(path, _ok)
+    app.router.add_get("/readyz", _readiness(None if live is None else live.is_admitting))
+    return app
+
+
+def _observe(metrics: Metrics) -> Callable[[str, str], Observe]:
+    return lambda webhook, result: metrics.duration.labels(webhook, result).observe
+
+
+async def start(
+    app: web.Application, settings: ServerSettings, ssl_context: ssl.SSLContext | None = None
+) -> tuple[web.AppRunner, int]:
+    """Start listening, with a context by TLS on the webhook port.
+
+    Returns the runner, to be cleaned up, and the port. Raises OSError if the address is taken.
+    """
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -82,7 +129,10 @@ async def start(app: web.Application, settings: ServerSettings) -> tuple[web.App
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, settings.bind_address, settings.port, backlog=1024)
+        address, wanted = settings.bind_address, settings.port
+        if ssl_context is not None:
+            address, wanted = settings.webhook_bind_address, settings.webhook_port
+        site = web.TCPSite(runner, address, wanted, backlog=1024, ssl_context=ssl_context)
         await site.start()
     except BaseException:
         await runner.cleanup()
@@ -150,9 +200,9 @@ async def _ok(_request: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-def _readiness(live: Live | None) -> Handler:
+def _readiness(is_ready: Callable[[], bool] | None) -> Handler:
     async def handle(_request: web.Request) -> web.Response:
-        ready = live is None or live.is_ready()
+        ready = is_ready is None or is_ready()
         return web.Response(text="ok" if ready else "not ready", status=200 if ready else 503)
 
     return handle

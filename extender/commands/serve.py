@@ -6,18 +6,26 @@ import gc
 import signal
 import sys
 
+from extender.admission.service import Admission
 from extender.cluster import Cluster
+from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
 from extender.config import ServerSettings, Settings
 from extender.loading import example_cluster, garbage_collector_paused, load_objects
 from extender.logs import configure_logs, logger
 from extender.manifests import InputError
 from extender.server import make_app, start
+from extender.tls import CertificateCollector
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. SIGHUP reads the files again. Raises `InputError`."""
     configure_logs(json=arguments.log_format == "json")
-    server = ServerSettings(bind_address=arguments.bind_address, port=arguments.port)
+    server = ServerSettings(
+        bind_address=arguments.bind_address,
+        port=arguments.port,
+        webhook_bind_address=arguments.webhook_bind_address,
+        webhook_port=arguments.webhook_port,
+    )
     if arguments.kubeconfig or arguments.in_cluster:
         return _run_live(arguments, settings, server)
     paths = arguments.cluster or [example_cluster()]
@@ -27,7 +35,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     # What was loaded stays; the collector need not look at it again, which would stop requests for a long moment.
     gc.collect()
     gc.freeze()
-    asyncio.run(_serve(cluster, paths, server))
+    asyncio.run(_serve(cluster, paths, server, arguments))
     return 0
 
 
@@ -42,9 +50,13 @@ def _run_live(arguments: argparse.Namespace, settings: Settings, server: ServerS
     return serve_live.run(arguments, settings, server)
 
 
-async def _serve(cluster: Cluster, paths: list[str], settings: ServerSettings) -> None:
+async def _serve(cluster: Cluster, paths: list[str], settings: ServerSettings, arguments: argparse.Namespace) -> None:
+    certificate = read_certificate(arguments)
+    collectors = [] if certificate is None else [CertificateCollector(certificate)]
+    admission = Admission(cluster, admission_settings(arguments))
+    app = make_app(cluster, settings, admission=admission, collectors=collectors)
     try:
-        runner, port = await start(make_app(cluster, settings), settings)
+        runner, port = await start(app, settings)
     except (OSError, OverflowError, UnicodeError) as error:
         address = f"{settings.bind_address}:{settings.port}"
         raise InputError("--bind-address, --port", address, str(error)) from None
@@ -53,10 +65,11 @@ async def _serve(cluster: Cluster, paths: list[str], settings: ServerSettings) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, reload_files, cluster, paths)
-    sys.stdout.write(_welcome(cluster, paths, f"http://{settings.bind_address}:{port}"))
-    sys.stdout.flush()
     try:
-        await stopped.wait()
+        async with webhook_port(app, settings, certificate) as webhooks:
+            sys.stdout.write(_welcome(cluster, paths, f"http://{settings.bind_address}:{port}", webhooks))
+            sys.stdout.flush()
+            await stopped.wait()
     finally:
         await runner.cleanup()
     logger().info("stopped")
@@ -73,12 +86,13 @@ def reload_files(cluster: Cluster, paths: list[str]) -> None:
     logger().info("files read again", nodes=len(objects.nodes), pods=len(objects.pods))
 
 
-def _welcome(cluster: Cluster, paths: list[str], url: str) -> str:
+def _welcome(cluster: Cluster, paths: list[str], url: str, webhooks: str | None) -> str:
+    admits = "" if webhooks is None else f"webhooks: {webhooks}/mutate, {webhooks}/validate\n"
     cards = sum(len(node.devices) for node in cluster.cache.nodes.values())
     return f"""gpu-extender listens on {url}
 cluster: {len(cluster.cache.nodes)} nodes, {cards} cards, {len(cluster.cache.pods)} pods on them, \
 {len(cluster.problems())} problems ({", ".join(paths)})
-
+{admits}
 Try:
   curl -s {url}/api/v1/nodes
   curl -s {url}/api/v1/pods

@@ -16,7 +16,9 @@ from typing import Any
 from aiohttp import web
 from prometheus_client.registry import Collector
 
+from extender.admission.service import Admission
 from extender.api import Compare
+from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
 from extender.config import ServerSettings, Settings
 from extender.hooks import Hooks
 from extender.journal import FileJournal, Journal
@@ -30,6 +32,7 @@ from extender.logs import logger
 from extender.manifests import InputError
 from extender.recording import Recorder
 from extender.server import OnAnswer, make_app, start
+from extender.tls import CertificateCollector, ServingCertificate
 from extender.wire.extender_v1 import BindingArgs
 
 
@@ -45,6 +48,9 @@ class _Live:
 
     def is_ready(self) -> bool:
         return self._live.is_ready()
+
+    def is_admitting(self) -> bool:
+        return self._live.is_synced() and not self._live.is_stopping
 
     async def bind(self, args: BindingArgs) -> str:
         return await self._live.binder.bind(args)
@@ -75,24 +81,39 @@ async def _serve(
     live_settings_: LiveSettings,
     garbage: GarbagePace,
 ) -> None:
+    certificate = read_certificate(arguments)
     async with _connected(arguments) as (client, journal):
         live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
         collector = LiveCollector(live, monitor, garbage)
-        app = make_app(live.cluster, server, _Live(live, collector, journal), _comparing(live))
+        app = _application(arguments, server, live, _Live(live, collector, journal), certificate)
         runner, port = await _listen(app, server)
         stopped = _on_signals()
-        monitoring = asyncio.create_task(monitor.run())
-        await live.start()
-        sys.stdout.write(f"gpu-extender listens on http://{server.bind_address}:{port}\n")
-        sys.stdout.flush()
-        await stopped.wait()
-        logger().info("stopping")
-        monitoring.cancel()
-        live.begin_stop()
-        await asyncio.sleep(arguments.shutdown_delay)
+        async with webhook_port(app, server, certificate) as webhooks:
+            monitoring = asyncio.create_task(monitor.run())
+            await live.start()
+            sys.stdout.write(f"gpu-extender listens on http://{server.bind_address}:{port}\n")
+            sys.stdout.write("" if webhooks is None else f"webhooks: {webhooks}/mutate, {webhooks}/validate\n")
+            sys.stdout.flush()
+            await stopped.wait()
+            logger().info("stopping")
+            monitoring.cancel()
+            live.begin_stop()
+            await asyncio.sleep(arguments.shutdown_delay)
         await runner.cleanup()
         await live.stop(server.shutdown_seconds)
     logger().info("stopped")
+
+
+def _application(
+    arguments: argparse.Namespace,
+    server: ServerSettings,
+    live: LiveExtender,
+    parts: _Live,
+    certificate: ServingCertificate | None,
+) -> web.Application:
+    admission = Admission(live.cluster, admission_settings(arguments), live.is_synced)
+    collectors = [] if certificate is None else [CertificateCollector(certificate)]
+    return make_app(live.cluster, server, parts, _comparing(live), admission=admission, collectors=collectors)
 
 
 @asynccontextmanager

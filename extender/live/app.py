@@ -113,6 +113,11 @@ class LiveExtender:
         """Whether every resource was listed."""
         return all(reflector.state.synced for reflector in self.reflectors)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it is on its way down."""
+        return self._stopping
+
     def is_ready(self) -> bool:
         """Whether kube-scheduler should ask this replica."""
         return not self._stopping and self._answers() and not self._is_cut_off()

@@ -120,7 +120,20 @@ EVENTS = Resource(
 )
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional_update=False, create_on_update=True)
 
-RESOURCES = (PODS, NODES, QUOTAS, NAMESPACES, CORE_EVENTS, EVENTS, LEASES)
+SECRETS = Resource("", "v1", "secrets", "Secret")
+_WEBHOOKS = ("admissionregistration.k8s.io", "v1")
+MUTATING, VALIDATING = (
+    Resource(
+        *_WEBHOOKS,
+        f"{kind}webhookconfigurations",
+        f"{kind.title()}WebhookConfiguration",
+        namespaced=False,
+        has_generation=True,
+    )
+    for kind in ("mutating", "validating")
+)
+
+RESOURCES = (PODS, NODES, QUOTAS, NAMESPACES, CORE_EVENTS, EVENTS, LEASES, SECRETS, MUTATING, VALIDATING)
 BY_PLURAL = {(resource.group, resource.version, resource.plural): resource for resource in RESOURCES}
 BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 

@@ -99,6 +99,9 @@ class _Live:
     def is_ready(self) -> bool:
         return self._live.is_ready()
 
+    def is_admitting(self) -> bool:
+        return self._live.is_synced()
+
     async def bind(self, args: BindingArgs) -> str:
         return await self._live.binder.bind(args)
 

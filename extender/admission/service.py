@@ -1,0 +1,201 @@
+"""The two webhooks over a cluster: which checks a request gets, from request to decision.
+
+Why it exists: one function per webhook, synchronous, so that nothing can change between reading the state and
+answering, and nothing waits for the API server that waits for the answer. It must not know HTTP. Invariant: answering
+changes nothing but the counters.
+
+| request                           | what is judged                                                           |
+|-----------------------------------|--------------------------------------------------------------------------|
+| CREATE pods                       | everything                                                               |
+| UPDATE pods, pods/status          | the scheduler's annotations and label                                    |
+| CREATE pods/binding, bindings     | the same: the API server merges a Binding's annotations into the pod     |
+| UPDATE pods/ephemeralcontainers   | a new privileged container in a pod with a share                         |
+| anything else                     | nothing: neither resources nor annotations can be written there          |
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from accounting.pod import Pod
+from extender.admission import validating
+from extender.admission.asking import Written, containers
+from extender.admission.decision import Decision, Finding, Why, denied
+from extender.admission.misplaced import misplaced
+from extender.admission.mutating import mutate, scheduler_is_ours
+from extender.admission.owned import changed_keys, written_keys
+from extender.admission.room import on_smallest_cards, too_large
+from extender.admission.settings import AdmissionSettings, managed_vendors
+from extender.cluster import Cluster
+from extender.convert import convert_without_rows
+from extender.wire import admission_v1 as wire
+from extender.wire import core_v1
+
+_NULL = b"null"
+
+
+class Outcome(NamedTuple):
+    """What is counted of a decision."""
+
+    webhook: str
+    decision: str
+    why: str
+    dry_run: bool
+
+
+class Admission:
+    """The webhooks of one cluster."""
+
+    def __init__(
+        self, cluster: Cluster, settings: AdmissionSettings | None = None, is_synced: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.cluster = cluster
+        self.settings = settings or AdmissionSettings()
+        self.is_synced = is_synced
+        """Whether the cluster was read, so that quotas can be judged."""
+        self.counts: Counter[Outcome] = Counter()
+        self._vendors = managed_vendors(cluster.settings)
+
+    def mutate(self, request: wire.Request) -> Decision:
+        """Return what a pod gets on its way in. Raises `wire.ObjectError`."""
+        if _what(request) != ("CREATE", "pods"):
+            return Decision(Why.NOT_CONCERNED)
+        pod = _pod(request.object, "request.object")
+        if not any(self._asks(each) for each in containers(pod)):
+            return Decision(Why.NOT_CONCERNED)
+        if not scheduler_is_ours(pod, self.settings):
+            return Decision(Why.OTHER_SCHEDULER)
+        operations = mutate(pod, self._vendors, self.settings)
+        return Decision(Why.MUTATED if operations else Why.UNCHANGED, patch=operations)
+
+    def validate(self, request: wire.Request) -> Decision:
+        """Return whether a write is allowed. Raises `wire.ObjectError`."""
+        match _what(request):
+            case "CREATE", "pods":
+                return self._created(request)
+            case "UPDATE", "pods" | "pods/status":
+                return self._updated(request)
+            case "CREATE", "pods/binding" | "bindings":
+                return self._bound(request)
+            case "UPDATE", "pods/ephemeralcontainers":
+                return self._debugged(request)
+        return Decision(Why.NOT_CONCERNED)
+
+    # -- pods that are created ------------------------------------------------------------------------------------
+
+    def _created(self, request: wire.Request) -> Decision:
+        pod = _pod(request.object, "request.object")
+        findings: list[Finding] = []
+        warnings: list[str] = []
+        if not self._is_trusted(request):
+            findings += written_keys(pod.meta, self._vendors)
+        written = list(containers(pod))
+        asks = any(map(self._asks, written))
+        names = [found for each in written for found in validating.near_misses(each, self._vendors)]
+        names += misplaced(pod.meta.annotations or {}, self._vendors, asks=asks)
+        for finding in names:
+            if validating.denies(finding, self.settings, asks=asks):
+                findings.append(finding)
+            else:
+                warnings.append(finding.text)
+        why = Why.NOT_CONCERNED
+        if asks:
+            why = Why.ADMITTED if scheduler_is_ours(pod, self.settings) else Why.OTHER_SCHEDULER
+            findings += self._judge_share(request, pod, written)
+            warnings += self._warnings(request, pod, written)
+        return denied(findings, warnings) if findings else Decision(why, warnings=tuple(warnings))
+
+    def _judge_share(self, request: wire.Request, pod: wire.PodObject, written: list[Written]) -> list[Finding]:
+        share = self._share(request, pod)
+        findings = [*validating.invalid_values(share)]
+        for each in written:
+            for vendor in self._vendors:
+                findings += validating.ambiguous(each, vendor)
+        findings += validating.scheduler(pod, self.settings)
+        if scheduler_is_ours(pod, self.settings):
+            if not (self._is_trusted(request) or validating.is_mirror(pod, request.groups)):
+                findings += validating.node_preset(pod)
+            findings += validating.privileged(written, [], share, self.settings)
+        return findings or self._judge_quota(share)
+
+    def _judge_quota(self, share: Pod) -> list[Finding]:
+        if not self.is_synced():
+            text = "gpu-extender has not read the cluster's pods and quotas yet; try again in some seconds"
+            return [Finding(Why.NOT_SYNCED, text)]
+        exceeded = self.cluster.exceeded(share)
+        if not exceeded:
+            on_smallest = on_smallest_cards(self.cluster.cache, share)
+            if on_smallest is not None:
+                exceeded = tuple(each._replace(at_least=True) for each in self.cluster.exceeded(on_smallest))
+        return list(validating.quotas(exceeded))
+
+    def _warnings(self, request: wire.Request, pod: wire.PodObject, written: list[Written]) -> list[str]:
+        found = list(validating.oddities(written, pod, self._vendors))
+        if not scheduler_is_ours(pod, self.settings):
+            name, ours = pod.more.schedulerName, self.settings.scheduler_name
+            found.append(f"spec.schedulerName: {name}: gives out no shares of cards; only {ours} does")
+        elif self.is_synced():
+            found += too_large(self.cluster.cache, self._share(request, pod))
+        return found
+
+    def _share(self, request: wire.Request, pod: wire.PodObject) -> Pod:
+        """Return the pod as accounting sees it, in the namespace of the request, and equal to no pod that is known."""
+        read = convert_without_rows(pod.pod, self.cluster.settings)
+        return replace(read, namespace=request.namespace or read.namespace, uid=f"admission {request.uid}", node=None)
+
+    # -- what comes later -----------------------------------------------------------------------------------------
+
+    def _updated(self, request: wire.Request) -> Decision:
+        old = _meta(request.oldObject, "request.oldObject")
+        new = _meta(request.object, "request.object")
+        return self._unless_trusted(request, list(changed_keys(old, new, self._vendors)))
+
+    def _bound(self, request: wire.Request) -> Decision:
+        return self._unless_trusted(request, list(written_keys(_meta(request.object, "request.object"), self._vendors)))
+
+    def _debugged(self, request: wire.Request) -> Decision:
+        old, pod = _pod(request.oldObject, "request.oldObject"), _pod(request.object, "request.object")
+        known = {each.name for each in old.more.ephemeralContainers or ()}
+        fields = [
+            f"spec.ephemeralContainers[{each.name}].securityContext.privileged"
+            for each in pod.more.ephemeralContainers or ()
+            if each.name not in known and each.securityContext is not None and each.securityContext.privileged
+        ]
+        if not fields or not scheduler_is_ours(pod, self.settings):
+            return Decision(Why.NOT_CONCERNED)
+        findings = list(validating.privileged([], fields, self._share(request, pod), self.settings))
+        return denied(findings) if findings else Decision(Why.NOT_CONCERNED)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _unless_trusted(self, request: wire.Request, findings: list[Finding]) -> Decision:
+        if not findings:
+            return Decision(Why.NOT_CONCERNED)
+        return Decision(Why.TRUSTED_ACCOUNT) if self._is_trusted(request) else denied(findings)
+
+    def _is_trusted(self, request: wire.Request) -> bool:
+        return request.user in self.settings.trusted_accounts
+
+    def _asks(self, written: Written) -> bool:
+        return any(map(written.asks_of, self._vendors))
+
+
+def _what(request: wire.Request) -> tuple[str, str]:
+    """Return the operation and what it is about; other groups' pods are none."""
+    group = request.resource.group if request.resource is not None else None
+    return request.operation or "", request.target if not group else ""
+
+
+def _pod(raw: msgspec.Raw, field: str) -> wire.PodObject:
+    if bytes(raw) == _NULL:
+        raise wire.ObjectError(f"{field}: null: the request has no pod")
+    return wire.decode_pod(raw, field)
+
+
+def _meta(raw: msgspec.Raw, field: str) -> core_v1.ObjectMeta:
+    if bytes(raw) == _NULL:
+        raise wire.ObjectError(f"{field}: null: the request has no object")
+    return wire.decode_meta(raw, field)

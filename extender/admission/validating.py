@@ -1,0 +1,143 @@
+"""Whether a pod may be created as it stands, after every other webhook has changed it.
+
+Why it exists: what cannot be scheduled, or would use cards that nobody counts, is refused where its author still reads
+the answer. It must not change anything. Invariants: every finding names the field and its value; all findings are
+told at once; what the scheduler would accept is not refused.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from accounting.pod import Container, DeviceRequest, Pod
+from accounting.quota import Exceeded
+from accounting.vendor import Vendor
+from extender.admission.asking import Written, is_asked, quantity
+from extender.admission.decision import Finding, Why
+from extender.admission.mutating import scheduler_is_ours
+from extender.admission.names import near_resource
+from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
+from extender.wire.admission_v1 import PodObject
+
+_EXCLUSIVE_CORES = 100
+#: Groups of kubelets, whose mirror pods show what runs already and cannot be refused.
+_NODES_GROUP = "system:nodes"
+_MIRROR = "kubernetes.io/config.mirror"
+
+
+def invalid_values(pod: Pod) -> Iterator[Finding]:
+    """Yield what the scheduler itself could not use."""
+    for invalid in pod.invalid:
+        yield Finding(Why.INVALID_REQUEST, str(invalid))
+
+
+def ambiguous(written: Written, vendor: Vendor) -> Iterator[Finding]:
+    """Yield a finding if a container asks for a part of a card, and for no card."""
+    others = [name for name in vendor.resources if name != vendor.count_resource and written.asks(name)]
+    count = written.value(vendor.count_resource)
+    if not others or (count is not None and is_asked(count)):
+        return
+    part = others[0]
+    field, value = written.field_of(part), written.value(part)
+    if count is None:
+        text = f"{field}: {value}: asks for a part of a card but for no card; set {vendor.count_resource}"
+    else:
+        field_of_count = written.field_of(vendor.count_resource)
+        text = f"{field_of_count}: {count}: asks for no card, but {part} asks for {value} of one; leave one of them out"
+    yield Finding(Why.AMBIGUOUS_REQUEST, text)
+
+
+def near_misses(written: Written, vendors: tuple[Vendor, ...]) -> Iterator[Finding]:
+    """Yield a finding per resource whose name nearly is a managed one."""
+    for part, quantities in (("limits", written.limits), ("requests", written.requests)):
+        for name, value in quantities.items():
+            meant = near_resource(name, vendors)
+            # Requests repeat the limits.
+            if meant is None or not is_asked(value) or (part == "requests" and name in written.limits):
+                continue
+            field = f"{written.field}.resources.{part}[{name}]"
+            yield Finding(Why.NEAR_MISS, f"{field}: {value}: is not managed here; {meant} is probably meant")
+
+
+def scheduler(pod: PodObject, settings: AdmissionSettings) -> Iterator[Finding]:
+    """Yield a finding if the pod does not reach the scheduler that could give it cards."""
+    name = pod.more.schedulerName or ""
+    if name == settings.scheduler_name:
+        return
+    if scheduler_is_ours(pod, settings):
+        why = (
+            f"must be {settings.scheduler_name}, which places pods on shares of cards; "
+            "the request was probably added after the mutating webhook had seen the pod"
+        )
+        yield Finding(Why.SCHEDULER_NAME, f"spec.schedulerName: {name or '(empty)'}: {why}")
+    elif settings.other_scheduler is OtherScheduler.DENY:
+        why = f"pods that ask for shares of cards must be scheduled by {settings.scheduler_name}"
+        yield Finding(Why.SCHEDULER_NAME, f"spec.schedulerName: {name}: {why}")
+
+
+def node_preset(pod: PodObject) -> Iterator[Finding]:
+    """Yield a finding if the pod names its node, so that no scheduler would choose its cards."""
+    if pod.spec.nodeName:
+        why = "a pod on a preset node gets no cards; use nodeSelector or affinity"
+        yield Finding(Why.NODE_PRESET, f"spec.nodeName: {pod.spec.nodeName}: {why}")
+
+
+def is_mirror(pod: PodObject, groups: Sequence[str]) -> bool:
+    """Whether a kubelet tells of a static pod."""
+    return _NODES_GROUP in groups and _MIRROR in (pod.meta.annotations or {})
+
+
+def privileged(
+    containers: list[Written], more: list[str], share: Pod, settings: AdmissionSettings
+) -> Iterator[Finding]:
+    """Yield a finding if a privileged container stands beside a share. `more`: fields of further privileged ones."""
+    asking = [container for container in share.containers if container.request is not None]
+    if not asking or settings.privileged is Privileged.ALLOW:
+        return
+    if settings.privileged is Privileged.EXCLUSIVE and all(map(_is_exclusive, asking)):
+        return
+    fields = [f"{each.field}.securityContext.privileged" for each in containers if each.is_privileged]
+    for field in (*fields, *more):
+        why = f"sees every card of its node, while container {asking[0].name} asks for a share"
+        yield Finding(Why.PRIVILEGED, f"{field}: true: {why}")
+
+
+def quotas(exceeded: Iterable[Exceeded]) -> Iterator[Finding]:
+    """Yield a finding per limit that the pod would pass."""
+    for each in exceeded:
+        yield Finding(Why.QUOTA_EXCEEDED, f"exceeded {each}")
+
+
+def oddities(containers: list[Written], pod: PodObject, vendors: tuple[Vendor, ...]) -> Iterator[str]:
+    """Yield warnings of what is allowed but probably not what was meant."""
+    for vendor in vendors:
+        for each in containers:
+            yield from _odd_container(each, vendor)
+        for name in vendor.resources:
+            raw = (pod.spec.overhead or {}).get(name)
+            if raw is not None and is_asked(raw):
+                yield f"spec.overhead[{name}]: {raw}: belongs to no container, so no card is given for it"
+
+
+def _odd_container(written: Written, vendor: Vendor) -> Iterator[str]:
+    memory, percentage = vendor.memory_resource, vendor.memory_percentage_resource
+    if written.asks(memory) and written.asks(percentage):
+        value = written.value(percentage)
+        yield f"{written.field_of(percentage)}: {value}: is ignored, {memory} {written.value(memory)} is used"
+    cores = written.value(vendor.cores_resource)
+    read = quantity(cores)
+    if read is not None and read.value() > _EXCLUSIVE_CORES:
+        yield f"{written.field_of(vendor.cores_resource)}: {cores}: counts as {_EXCLUSIVE_CORES}, a whole card"
+
+
+def _is_exclusive(container: Container) -> bool:
+    request: DeviceRequest | None = container.request
+    return request is not None and request.cores >= _EXCLUSIVE_CORES
+
+
+def denies(finding: Finding, settings: AdmissionSettings, *, asks: bool) -> bool:
+    """Whether a name that nearly is another denies, or is only a warning. `asks`: the pod asks for cards.
+
+    An annotation of a pod that asks for no card does no harm; a resource is asked for by its name, whatever that is.
+    """
+    if settings.near_miss is NearMiss.WARN or finding.why is not Why.NEAR_MISS:
+        return False
+    return asks or finding.text.startswith("spec.")

@@ -1,0 +1,148 @@
+"""Make the webhook port's certificate, or renew it when its time has come; where nothing is due, nothing is written.
+
+It must not serve. Invariants: run again and again it does the same as once; at every moment between its steps the API
+server trusts the certificate that is served: first it is told of the new authority beside the old one, then the new
+pair is put where the extender reads it.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+
+from extender.admission.configurations import NAME
+from extender.config import Settings
+from extender.logs import configure_logs
+from extender.manifests import InputError
+from extender.pki import bundle_of, issue, not_after, why_renew
+
+CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A pair and the authorities to trust, PEM; empty where there are none."""
+
+    certificate: bytes = b""
+    key: bytes = b""
+    authorities: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the flags ask for."""
+
+    hosts: tuple[str, ...]
+    lifetime: timedelta
+    renew_before: timedelta
+
+    def due(self, files: Files, now: datetime) -> str:
+        """Return why a new pair is needed; empty if none is."""
+        if not files.certificate and not files.key:
+            return "there is none"
+        return why_renew(files.certificate, files.key, files.authorities, self.hosts, now, self.renew_before)
+
+    def renewed(self, files: Files, now: datetime) -> Files:
+        """Return a new pair, and its authority before the ones that are still good."""
+        issued = issue(self.hosts, now, self.lifetime)
+        return Files(issued.certificate, issued.key, bundle_of(issued.ca, files.authorities, now))
+
+
+def run(arguments: argparse.Namespace, _settings: Settings) -> int:
+    """Make or renew what is due. Raises `InputError`."""
+    configure_logs(json=arguments.log_format == "json")
+    if arguments.directory is not None:
+        _check_flags_of_files(arguments)
+        plan = make_plan(arguments, ())
+        why = renew_files(Path(arguments.directory), plan, datetime.now(UTC))
+        files = read_files(Path(arguments.directory))
+        _tell(arguments, arguments.directory, why, files)
+        return 0
+    # The Kubernetes client takes a third of a second to import; files do not need it.
+    from extender.commands import certs_live
+
+    why, files = asyncio.run(certs_live.renew_secret(arguments))
+    _tell(arguments, f"secret {arguments.secret}", why, files)
+    return 0
+
+
+def make_plan(arguments: argparse.Namespace, default_hosts: tuple[str, ...]) -> Plan:
+    """Return what the flags ask for. Raises `InputError`."""
+    hosts = tuple(dict.fromkeys(arguments.host or default_hosts))
+    if not hosts:
+        raise InputError("--host", "(absent)", "a certificate in files needs the names by which it is asked for")
+    if arguments.renew_before_days >= arguments.days:
+        why = f"must be below --days, {arguments.days}, or every run would renew"
+        raise InputError("--renew-before-days", str(arguments.renew_before_days), why)
+    return Plan(hosts, timedelta(days=arguments.days), timedelta(days=arguments.renew_before_days))
+
+
+def configuration_names(arguments: argparse.Namespace) -> list[str]:
+    """Return the webhook configurations that are told of the authorities."""
+    return list(dict.fromkeys(arguments.webhook_configuration or [NAME]))
+
+
+def _check_flags_of_files(arguments: argparse.Namespace) -> None:
+    for flag, value in (
+        ("--webhook-configuration", arguments.webhook_configuration),
+        ("--kubeconfig", arguments.kubeconfig),
+        ("--in-cluster", arguments.in_cluster),
+    ):
+        if value:
+            raise InputError(flag, str(value), "is for --secret; print configurations with `webhooks --ca-file`")
+
+
+def renew_files(directory: Path, plan: Plan, now: datetime) -> str:
+    """Renew a pair in files; returns why, empty if nothing was due. Raises `InputError`."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files = read_files(directory)
+        why = plan.due(files, now)
+        if why:
+            renewed = plan.renewed(files, now)
+            # The authorities first: whoever reads them later trusts the old pair and the new one.
+            _write(directory / AUTHORITIES, renewed.authorities, 0o644)
+            _write(directory / CERTIFICATE, renewed.certificate, 0o644)
+            _write(directory / KEY, renewed.key, 0o600)
+    except OSError as error:
+        raise InputError("--directory", str(directory), error.strerror or str(error)) from None
+    return why
+
+
+def read_files(directory: Path) -> Files:
+    """Return what is there. Raises OSError."""
+    return Files(*(_read(directory / name) for name in (CERTIFICATE, KEY, AUTHORITIES)))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Replace a file in one step; its mode is right from the first byte."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def _tell(arguments: argparse.Namespace, where: str, why: str, files: Files) -> None:
+    until = not_after(files.certificate).isoformat()
+    if arguments.output == "json":
+        told = {"where": where, "renewed": bool(why), "why": why, "not_after": until}
+        sys.stdout.write(orjson.dumps(told).decode() + "\n")
+    elif why:
+        sys.stdout.write(f"{where}: new certificate, for {why}; it is good until {until}\n")
+    else:
+        sys.stdout.write(f"{where}: the certificate is good until {until}\n")

@@ -1,0 +1,166 @@
+"""`certs --secret`: the certificate in a Secret, and its authorities in the webhook configurations.
+
+It must not know how certificates are made. Invariants: whatever fails in between, the next run finds a state that it
+can go on from, and the API server trusts what is served; of two runs at the same time one writes the Secret.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from extender.commands.certs import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, configuration_names, make_plan
+from extender.commands.serve_live import connect
+from extender.kube.client import Answer, KubeClient, Unknown
+from extender.manifests import InputError
+from extender.pki import bundle_of
+
+_SECONDS = 10.0
+_OK, _CREATED, _NOT_FOUND, _CONFLICT = 200, 201, 404, 409
+_MERGE = "application/merge-patch+json"
+_PATCH = "application/json-patch+json"
+_GROUP = "/apis/admissionregistration.k8s.io/v1"
+_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_TRIES = 5
+_RETRY_SECONDS = 1.0
+
+
+class _Secret(NamedTuple):
+    """A Secret as it was read; version "": there is none."""
+
+    files: Files
+    version: str
+
+
+class CertsError(InputError):
+    """The API server did not do what was asked. Said in one line like bad input, for a Job shows nothing else."""
+
+
+async def renew_secret(arguments: argparse.Namespace) -> tuple[str, Files]:
+    """Renew what is due. Returns why, empty if nothing was, and what is there now. Raises `InputError`."""
+    namespace, slash, name = arguments.secret.partition("/")
+    if not slash or not namespace or not name or "/" in name:
+        raise InputError("--secret", arguments.secret, "must be NAMESPACE/NAME")
+    if bool(arguments.kubeconfig) == arguments.in_cluster:
+        raise InputError("--kubeconfig, --in-cluster", "(both or none)", "a Secret needs one of them")
+    plan = make_plan(arguments, _service_names(namespace))
+    client = await connect(arguments.kubeconfig)
+    try:
+        return await _Renewal(client, namespace, name, configuration_names(arguments), plan).run()
+    finally:
+        await client.close()
+
+
+def _service_names(namespace: str) -> tuple[str, ...]:
+    service = f"gpu-extender-webhook.{namespace}.svc"
+    return service, f"{service}.cluster.local"
+
+
+class _Renewal:
+    """One run."""
+
+    def __init__(self, client: KubeClient, namespace: str, name: str, configurations: list[str], plan: Plan) -> None:
+        self._client = client
+        self._namespace, self._name = namespace, name
+        self._path = f"/api/v1/namespaces/{namespace}/secrets"
+        self._configurations = configurations
+        self._plan = plan
+
+    async def run(self) -> tuple[str, Files]:
+        """Do what is due."""
+        for _ in range(_TRIES):
+            now = datetime.now(UTC)
+            secret = await self._read()
+            why = self._plan.due(secret.files, now)
+            files = self._plan.renewed(secret.files, now) if why else secret.files
+            # Before the Secret: what is served must never be newer than what is trusted.
+            await self._trust(files.authorities, now)
+            if not why or await self._write(files, secret.version):
+                return why, files
+            await asyncio.sleep(_RETRY_SECONDS)
+        raise CertsError("--secret", f"{self._namespace}/{self._name}", "is written by somebody else all the time")
+
+    async def _read(self) -> _Secret:
+        answer = await self._request("GET", f"{self._path}/{self._name}")
+        if answer.status == _NOT_FOUND:
+            return _Secret(Files(), "")
+        self._check(answer, "read the Secret")
+        found = json.loads(answer.body)
+        data = found.get("data") or {}
+        files = Files(*(_decoded(data.get(key)) for key in (CERTIFICATE, KEY, AUTHORITIES)))
+        return _Secret(files, str(found["metadata"]["resourceVersion"]))
+
+    async def _write(self, files: Files, version: str) -> bool:
+        """Create the Secret, or change the version that was read; whether nobody else did first."""
+        values = {CERTIFICATE: files.certificate, KEY: files.key, AUTHORITIES: files.authorities}
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "type": "kubernetes.io/tls",
+            "data": {key: base64.b64encode(value).decode() for key, value in values.items()},
+        }
+        if version:
+            change = {"metadata": {"resourceVersion": version}, "data": body["data"]}
+            answer = await self._request("PATCH", f"{self._path}/{self._name}", change, _MERGE)
+        else:
+            answer = await self._request("POST", self._path, body)
+        if answer.status in (_CONFLICT, _NOT_FOUND):
+            return False
+        self._check(answer, "write the Secret")
+        return True
+
+    async def _trust(self, authorities: bytes, now: datetime) -> None:
+        """Add the authorities to every webhook of the configurations where they are not trusted already.
+
+        What is trusted there stays: another run may be about to serve it.
+        """
+        for kind in _KINDS:
+            for name in self._configurations:
+                path = f"{_GROUP}/{kind}/{name}"
+                answer = await self._request("GET", path)
+                if answer.status == _NOT_FOUND:
+                    raise CertsError("--webhook-configuration", name, f"is not among the {kind}")
+                self._check(answer, f"read {kind} {name}")
+                operations = _bundle_operations(json.loads(answer.body), authorities, now)
+                if operations:
+                    self._check(await self._request("PATCH", path, operations, _PATCH), f"write {kind} {name}")
+
+    async def _request(
+        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> Answer:
+        answer = await self._client.request(
+            method,
+            path,
+            timeout_seconds=_SECONDS,
+            body=None if body is None else json.dumps(body).encode(),
+            content_type=content_type,
+        )
+        if isinstance(answer, Unknown):
+            raise CertsError("API server", path, f"did not answer: {answer.why}")
+        return answer
+
+    def _check(self, answer: Answer, what: str) -> None:
+        if answer.status not in (_OK, _CREATED):
+            raise CertsError("API server", str(answer.status), f"would not {what}: {answer.message}")
+
+
+def _bundle_operations(configuration: dict[str, Any], authorities: bytes, now: datetime) -> list[dict[str, Any]]:
+    """Return the JSON patch that makes every webhook trust. It fails if the webhooks have changed meanwhile."""
+    operations: list[dict[str, Any]] = []
+    for index, webhook in enumerate(configuration.get("webhooks") or ()):
+        trusted = _decoded(webhook["clientConfig"].get("caBundle"))
+        if authorities in trusted:
+            continue
+        bundle = base64.b64encode(bundle_of(authorities, trusted, now)).decode()
+        operations += [
+            {"op": "test", "path": f"/webhooks/{index}/name", "value": webhook["name"]},
+            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle},
+        ]
+    return operations
+
+
+def _decoded(text: object) -> bytes:
+    return base64.b64decode(text) if isinstance(text, str) else b""

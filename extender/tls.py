@@ -1,0 +1,176 @@
+"""The certificate of the webhook port, replaced while it serves.
+
+Why it exists: certificates are rotated while pods are created, and a webhook that fails for a minute lets no GPU pod in
+(user reports HAMi#1572). It must not know what is served. Invariants: connections that are open stay open; a new pair
+is used whole or not at all, and one that cannot be used leaves the old one in its place and is told in log and metric.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from extender.logs import logger
+
+#: The files are looked at this often. Kubernetes takes up to a minute to bring a changed Secret to them.
+POLL_SECONDS = 1.0
+
+
+class TlsError(Exception):
+    """A pair of files that cannot be used. The text names the file and why."""
+
+
+class _Stamp(NamedTuple):
+    """What changes when a file is replaced or written."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+_Stamps = tuple[_Stamp | None, _Stamp | None]
+
+
+class Pair(NamedTuple):
+    """A certificate with its key, ready to be served."""
+
+    context: ssl.SSLContext
+    not_after: datetime
+
+
+class ServingCertificate:
+    """A pair of files and what was last read from them."""
+
+    def __init__(self, cert_file: str, key_file: str) -> None:
+        """Read the files. Raises `TlsError`."""
+        self.cert_file, self.key_file = cert_file, key_file
+        # Looked at first: what changes while it is read is read again.
+        self._served = self._look()
+        self._pair = load_pair(cert_file, key_file)
+        self._suspected: _Stamps | None = None
+        self._refused: _Stamps | None = None
+        self.reloads = 0
+        self.failures = 0
+        self.context = self._pair.context
+        """For the listening socket. Every handshake takes the pair that is there by then."""
+        self.context.sni_callback = self._choose
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the files hold something else than what is served, because it cannot be used."""
+        return self._refused is not None
+
+    @property
+    def not_after(self) -> datetime:
+        """When the certificate that is served expires."""
+        return self._pair.not_after
+
+    def reload_if_changed(self) -> bool:
+        """Read the files again if they have changed; returns whether another pair is served now.
+
+        A pair that cannot be used is looked at twice before it is called so: the files may be half written.
+        """
+        stamps = self._look()
+        if stamps in (self._served, self._refused):
+            return False
+        try:
+            pair = _current(load_pair(self.cert_file, self.key_file), self.cert_file)
+        except TlsError as error:
+            if stamps == self._suspected:
+                self._refuse(stamps, str(error))
+            self._suspected = stamps
+            return False
+        self._pair, self._served = pair, stamps
+        self._suspected = self._refused = None
+        self.reloads += 1
+        logger().info("certificate replaced", file=self.cert_file, not_after=pair.not_after.isoformat())
+        return True
+
+    def _refuse(self, stamps: _Stamps, why: str) -> None:
+        self._refused = stamps
+        self.failures += 1
+        logger().error("new certificate cannot be used, the old one stays", why=why)
+
+    async def watch(self, poll_seconds: float = POLL_SECONDS) -> None:
+        """Look at the files until cancelled."""
+        while True:
+            await asyncio.sleep(poll_seconds)
+            await asyncio.to_thread(self.reload_if_changed)
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Called in every handshake, with or without a server name."""
+        connection.context = self._pair.context
+
+    def _look(self) -> _Stamps:
+        return _stamp(self.cert_file), _stamp(self.key_file)
+
+
+class CertificateCollector(Collector):
+    """Metrics of the certificate."""
+
+    def __init__(self, certificate: ServingCertificate) -> None:
+        self._certificate = certificate
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        certificate = self._certificate
+        reloads = CounterMetricFamily(
+            "gpu_extender_tls_reloads", "Changes of the certificate files, by result.", labels=["result"]
+        )
+        reloads.add_metric(["replaced"], certificate.reloads)
+        reloads.add_metric(["failed"], certificate.failures)
+        yield reloads
+        text = "1 while the files hold a pair that cannot be used and an older one is served."
+        yield GaugeMetricFamily("gpu_extender_tls_stale", text, value=int(certificate.is_stale))
+        text = "When the served certificate expires, in seconds since 1970."
+        expiry = certificate.not_after.timestamp()
+        yield GaugeMetricFamily("gpu_extender_tls_not_after_seconds", text, value=expiry)
+
+
+def load_pair(cert_file: str, key_file: str) -> Pair:
+    """Read a certificate chain and its key, PEM. Raises `TlsError`."""
+    try:
+        chain = x509.load_pem_x509_certificates(Path(cert_file).read_bytes())
+    except OSError as error:
+        raise TlsError(f"{cert_file}: {error.strerror}") from None
+    except ValueError:
+        raise TlsError(f"{cert_file}: holds no PEM certificate") from None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # The API server would speak HTTP/2 if it were offered; aiohttp does not.
+    context.set_alpn_protocols(["http/1.1"])
+    # Nobody resumes sessions here, and each ticket is one more write in a handshake.
+    context.num_tickets = 0
+    try:
+        # A callback in place of a password: otherwise OpenSSL asks on the terminal for that of an encrypted key.
+        context.load_cert_chain(cert_file, key_file, password=lambda: "")
+    except OSError as error:
+        raise TlsError(f"{key_file}: {_why(error)}") from None
+    return Pair(context, chain[0].not_valid_after_utc)
+
+
+def _current(pair: Pair, cert_file: str) -> Pair:
+    if pair.not_after <= datetime.now(UTC):
+        raise TlsError(f"{cert_file}: expired at {pair.not_after.isoformat()}")
+    return pair
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return "is not the key of the certificate"
+        return f"holds no PEM key that can be used ({error.reason or error.__class__.__name__})"
+    return error.strerror or str(error)
+
+
+def _stamp(path: str) -> _Stamp | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return _Stamp(status.st_ino, status.st_size, status.st_mtime_ns)

@@ -1,0 +1,165 @@
+"""The webhook configurations: what is in manifests/ is what the table of vendors says, and it is narrow."""
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from accounting.vendor import NVIDIA
+from extender.admission.configurations import Target, configurations
+from extender.admission.settings import AdmissionSettings
+from extender.cli import _parser, main
+
+_MANIFESTS = Path(__file__).parents[2] / "manifests" / "admission"
+
+
+def _printed(capsys: pytest.CaptureFixture[str], *flags: str) -> list[dict[str, Any]]:
+    assert main(["webhooks", *flags]) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def _webhooks(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {webhook["name"].partition(".")[0]: webhook for each in objects for webhook in each["webhooks"]}
+
+
+def test_the_manifest_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (_MANIFESTS / "base" / "webhooks.yaml").read_text()
+    assert main(["webhooks"]) == 0
+    printed = capsys.readouterr().out
+    assert text.endswith(printed)
+    assert all(line.startswith("#") for line in text.removesuffix(printed).splitlines())
+
+
+def test_every_webhook_fails_closed_and_is_narrow(capsys: pytest.CaptureFixture[str]) -> None:
+    objects = _printed(capsys)
+    assert [each["kind"] for each in objects] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+    for webhook in _webhooks(objects).values():
+        assert webhook["failurePolicy"] == "Fail"
+        assert webhook["sideEffects"] == "None"
+        assert webhook["timeoutSeconds"] == 5
+        assert webhook["admissionReviewVersions"] == ["v1"]
+        assert webhook["matchConditions"]
+        excluded = webhook["namespaceSelector"]["matchExpressions"]
+        assert {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]} in excluded
+        assert {"key": "gpu-extender.io/webhook", "operator": "NotIn", "values": ["ignore"]} in excluded
+        # A label of the pod would be its author's to write.
+        assert "objectSelector" not in webhook
+        assert "caBundle" not in webhook["clientConfig"]
+
+
+def test_what_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {
+        name: [(rule["operations"], rule["resources"]) for rule in webhook["rules"]]
+        for name, webhook in _webhooks(_printed(capsys)).items()
+    }
+    assert asked == {
+        "mutate": [(["CREATE"], ["pods"])],
+        "create": [(["CREATE"], ["pods"])],
+        "update": [(["UPDATE"], ["pods", "pods/status"])],
+        "binding": [(["CREATE"], ["pods/binding", "bindings"])],
+        "debug": [(["UPDATE"], ["pods/ephemeralcontainers"])],
+    }
+
+
+def test_further_vendors_need_no_change() -> None:
+    other = replace(
+        NVIDIA,
+        count_resource="example.com/card",
+        memory_resource="example.com/cardmem",
+        memory_percentage_resource="example.com/cardmem-percentage",
+        cores_resource="example.com/cardcores",
+        devices_allocated_annotation="hami.io/card-devices-allocated",
+    )
+    webhooks = _webhooks(configurations((NVIDIA, other), AdmissionSettings(), Target()))
+    (asks,) = webhooks["mutate"]["matchConditions"]
+    for name in (*NVIDIA.resources, *other.resources):
+        assert f"'{name}'" in asks["expression"]
+    (concerns,) = webhooks["create"]["matchConditions"]
+    assert "'example'" in concerns["expression"]
+    for name in ("update", "binding"):
+        assert "'hami.io/card-devices-allocated'" in webhooks[name]["matchConditions"][1]["expression"]
+
+
+def test_addresses_and_authorities(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.write_text("-----BEGIN CERTIFICATE-----\n")
+    objects = _printed(capsys, "--url", "https://127.0.0.1:9443/", "--ca-file", str(ca))
+    for name, webhook in _webhooks(objects).items():
+        path = "mutate" if name == "mutate" else "validate"
+        bundle = base64.b64encode(ca.read_bytes()).decode()
+        assert webhook["clientConfig"] == {"url": f"https://127.0.0.1:9443/{path}", "caBundle": bundle}
+    objects = _printed(capsys, "--namespace", "gpu", "--service", "hook", "--cert-manager", "cert", "-o", "yaml")
+    for each in objects:
+        assert each["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "gpu/cert"}
+    for webhook in _webhooks(objects).values():
+        service = webhook["clientConfig"]["service"]
+        assert (service["namespace"], service["name"], service["port"]) == ("gpu", "hook", 443)
+        assert webhook["namespaceSelector"]["matchExpressions"][0]["values"] == ["gpu"]
+
+
+def test_trusted_accounts_are_not_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    webhooks = _webhooks(_printed(capsys, "--trusted-account", "system:serviceaccount:gpu:plugin"))
+    for name in ("update", "binding"):
+        expression = webhooks[name]["matchConditions"][0]["expression"]
+        assert expression == "!(request.userInfo.username in ['system:serviceaccount:gpu:plugin'])"
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (["--url", "http://x"], "http://x: must be https://HOST:PORT"),
+        (["--url", "https://x/path"], "https://x/path: must be https://HOST:PORT"),
+        (["--ca-file", "/nowhere/ca"], "error: --ca-file: /nowhere/ca: No such file or directory"),
+        (["--trusted-account", "it's"], "it's: must be a user's name without quotes"),
+        (["--namespace", "Gpu"], "Gpu: must be a DNS subdomain"),
+        (["--ca-file", "x", "--cert-manager", "y"], "not allowed with argument"),
+    ],
+)
+def test_wrong_flags_are_one_line_and_nothing_on_stdout(
+    capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    try:
+        status: object = main(["webhooks", *flags])
+    except SystemExit as end:
+        status = end.code
+    out, err = capsys.readouterr()
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+def test_the_variants_name_the_same_secret_service_and_account() -> None:
+    deployment, service, _ = yaml.safe_load_all((_MANIFESTS / "base" / "deployment.yaml").read_text())
+    pod = deployment["spec"]["template"]["spec"]
+    (secret,) = (volume["secret"] for volume in pod["volumes"] if "secret" in volume)
+    certificate = list(yaml.safe_load_all((_MANIFESTS / "cert-manager" / "certificate.yaml").read_text()))[-1]
+    assert certificate["spec"]["secretName"] == secret["secretName"]
+    assert certificate["spec"]["dnsNames"][0] == f"{service['metadata']['name']}.kube-system.svc"
+    assert service["metadata"]["name"] == Target().service
+    account = f"system:serviceaccount:kube-system:{pod['serviceAccountName']}"
+    assert account in AdmissionSettings().trusted_accounts
+    jobs = [
+        each
+        for each in yaml.safe_load_all((_MANIFESTS / "self-signed" / "certs.yaml").read_text())
+        if each["kind"] in ("Job", "CronJob")
+    ]
+    specs = [
+        each["spec"].get("jobTemplate", each)["spec"] if each["kind"] == "CronJob" else each["spec"] for each in jobs
+    ]
+    arguments = [spec["template"]["spec"]["containers"][0]["args"] for spec in specs]
+    assert arguments[0] == arguments[1]
+    assert f"--secret=kube-system/{secret['secretName']}" in arguments[0]
+
+
+def test_the_flags_of_the_deployment_are_known() -> None:
+    deployment = next(yaml.safe_load_all((_MANIFESTS / "base" / "deployment.yaml").read_text()))
+    extender = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert _parser().parse_args(extender["args"]).in_cluster
+    certs = next(
+        each
+        for each in yaml.safe_load_all((_MANIFESTS / "self-signed" / "certs.yaml").read_text())
+        if each["kind"] == "Job"
+    )
+    assert _parser().parse_args(certs["spec"]["template"]["spec"]["containers"][0]["args"]).in_cluster

@@ -1,12 +1,12 @@
 """What must hold after a restart and at the end of a kill -9 run.
 
-It exists because "nothing went wrong" is a comparison with the API objects. It must not change anything but stale
-locks, which it ages, as time would. Invariant: every failed check is a `Violation` with the values that differ.
+It exists because "nothing went wrong" is a comparison with the API objects. It must not change anything. Invariant:
+every failed check is a `Violation` with the values that differ.
 """
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import aiohttp
@@ -22,7 +22,6 @@ _PAUSE_SECONDS = 0.05
 _SETTLE_SECONDS = 10.0
 _PLACED_SECONDS = 40.0
 _LONGEST_TEXT = 800
-_AGE = timedelta(seconds=30)  # longer than the extender waits before it calls a lock abandoned
 
 
 async def check_state(extender: aiohttp.ClientSession, api: aiohttp.ClientSession) -> None:
@@ -77,14 +76,6 @@ async def check_locks(
             raise Violation(f"node {name} is locked by {namespace}/{owner}, and no process was killed: {text}")
         left += 1
     return left
-
-
-async def age_locks(api: aiohttp.ClientSession) -> None:
-    """Make every lock as old as one that counts as abandoned."""
-    for name, text in (await locks(api)).items():
-        since, owner = text.split(",", 1)
-        aged = datetime.fromisoformat(since) - _AGE
-        await _annotate(api, name, f"{aged.strftime('%Y-%m-%dT%H:%M:%SZ')},{owner}")
 
 
 async def check_unlocked(api: aiohttp.ClientSession, node: str) -> None:
@@ -161,10 +152,3 @@ async def _version(api: aiohttp.ClientSession) -> int:
     async with api.get("/_test/state") as response:
         version: int = (await response.json())["version"]
         return version
-
-
-async def _annotate(api: aiohttp.ClientSession, node: str, lock: str) -> None:
-    body = {"metadata": {"annotations": {LOCK: lock}}}
-    headers = {"Content-Type": "application/merge-patch+json"}
-    async with api.patch(f"/api/v1/nodes/{node}", json=body, headers=headers) as response:
-        response.raise_for_status()

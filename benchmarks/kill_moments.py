@@ -22,8 +22,6 @@ class Moment(NamedTuple):
     name: str
     rule: Json | None = None
     only_locking: bool = False
-    only_before_election: bool = False
-    """What a process has sent may take effect after the next one is up; only an election waits for that."""
 
 
 _LOCK: Json = {"method": "PATCH", "resource": "nodes", "client": _EXTENDER}
@@ -39,9 +37,7 @@ MOMENTS = (
     Moment("locked, Binding not sent", _LOCK | {"fault": "latency", "seconds": 0.3, "after": True}, only_locking=True),
     Moment("Binding never carried out", _BINDING | {"fault": "hang"}),
     Moment("Binding carried out later", _BINDING | {"fault": "latency", "seconds": 0.2}),
-    Moment(
-        "Binding carried out much later", _BINDING | {"fault": "latency", "seconds": 1.5}, only_before_election=True
-    ),
+    Moment("Binding carried out much later", _BINDING | {"fault": "latency", "seconds": 1.5}),
     Moment("Binding accepted, not answered", _BINDING | {"fault": "latency", "seconds": 0.3, "after": True}),
     Moment("Binding answered 500 though accepted", _BINDING | {"fault": "status", "code": 500, "after": True}),
     Moment("Binding refused with 409", _BINDING | {"fault": "status", "code": 409}),
@@ -76,15 +72,11 @@ class Moments:
         self._all = [moment for moment in MOMENTS if locking or not moment.only_locking]
         self._left: list[Moment] = []
 
-    def next(self, *, before_election: bool) -> Moment:
+    def next(self) -> Moment:
         """Return the next moment."""
-        possible = [moment for moment in self._left if before_election or not moment.only_before_election]
-        if not possible:
+        if not self._left:
             self._left = self._rng.sample(self._all, len(self._all))
-            return self.next(before_election=before_election)
-        chosen = max(possible, key=lambda moment: moment.only_before_election)
-        self._left.remove(chosen)
-        return chosen
+        return self._left.pop()
 
 
 async def await_moment(moment: Moment, api: aiohttp.ClientSession, rng: Random, longest_seconds: float) -> bool:

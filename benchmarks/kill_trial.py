@@ -18,7 +18,7 @@ import aiohttp
 from accounting import reference
 from accounting.status import Code
 from benchmarks import kill_workload as workload
-from benchmarks.kill_checks import age_locks, check_everybody_placed, check_locks, check_state, check_unlocked, locks
+from benchmarks.kill_checks import check_everybody_placed, check_locks, check_state, check_unlocked, locks
 from benchmarks.kill_moments import Moment, Moments, await_moment, disarm
 from benchmarks.kill_process import Extender, Gate
 from benchmarks.kill_scheduler import Scheduler
@@ -152,7 +152,7 @@ class _Trial:
     # -- one kill -------------------------------------------------------------------------------------------------
 
     async def _point(self, point: int) -> None:
-        moment = self._moments.next(before_election=self._next_elects())
+        moment = self._moments.next()
         self._outcome.where = f"point {point} ({moment.name})"
         await self._kill_at(moment)
         await self._start()
@@ -217,7 +217,6 @@ class _Trial:
         self._outcome.locks_left_by_kills = await check_locks(
             self._control, watcher, kills, _HTTP_TIMEOUT_SECONDS, quiet=True
         )
-        await age_locks(self._control)
         self._outcome.unschedulable = await check_everybody_placed(watcher, self._created, self._deleted)
         await self._world_is_quiet()
         async with self._gate.closed():

@@ -255,6 +255,16 @@ class Cluster:
         if booked is not None and self.on_freed is not None and uid not in self.cache.pods:
             self.on_freed(str(booked.node))
 
+    def lose(self, uid: str) -> None:
+        """End the booking of a pod that the API server has without a node, though its Binding had been accepted."""
+        booked, pod = self.cache.pods.get(uid), self._pods.get(uid)
+        self.cache.remove_pod(uid)
+        if pod is not None:
+            self._pods.put(replace(pod, node=None, allocation=None))
+        self._told({"op": "lose", "uid": uid})
+        if booked is not None and self.on_freed is not None:
+            self.on_freed(str(booked.node))
+
     def _told(self, entry: dict[str, object]) -> None:
         if self.on_booking is not None:
             self.on_booking(entry)

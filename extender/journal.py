@@ -83,6 +83,12 @@ class Forget(_Entry, frozen=True):
     uid: str
 
 
+class Lose(_Entry, frozen=True):
+    """The API server has lost an accepted Binding."""
+
+    uid: str
+
+
 class Claimed(_Entry, frozen=True, tag="claim"):
     """A pod will probably go there."""
 
@@ -98,7 +104,7 @@ class Unclaim(_Entry, frozen=True):
     uid: str
 
 
-Entry: TypeAlias = Start | Verb | Changed | Replaced | Assume | Finish | Forget | Claimed | Unclaim
+Entry: TypeAlias = Start | Verb | Changed | Replaced | Assume | Finish | Forget | Lose | Claimed | Unclaim
 
 
 class FileJournal:

@@ -97,6 +97,8 @@ class _Process:
             self.cluster.finish(entry.uid)
         elif isinstance(entry, journal.Forget):
             self.cluster.forget(entry.uid)
+        elif isinstance(entry, journal.Lose):
+            self.cluster.lose(entry.uid)
         elif isinstance(entry, journal.Claimed):
             self.claims.put(entry.uid, Claim(entry.node, entry.uses, entry.count), 0.0)
         elif isinstance(entry, journal.Unclaim):

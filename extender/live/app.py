@@ -31,9 +31,10 @@ from extender.live.election import LeaderElector
 from extender.live.facts import Facts
 from extender.live.following import LeaseFollower
 from extender.live.hooks import LiveHooks
-from extender.live.leadership import AlwaysLeader, LeaseHolder
+from extender.live.latebindings import LateBindings
+from extender.live.leadership import LeaseHolder, SoleLeader
 from extender.live.lease import LeaseSettings
-from extender.live.nodelock import NodeLocks
+from extender.live.nodelock import NodeLocks, OwnerState
 from extender.live.overcommit import OvercommitReporter
 from extender.live.sinks import NodeSink, PodSink, QuotaSink
 from extender.live.views import NodeView, PodView, QuotaView
@@ -85,8 +86,9 @@ class LiveExtender:
         self.leadership = self._make_leadership(live)
         client.guard = self._fence_of
         self.overcommit = OvercommitReporter(self.cluster.cache, self.events, self._answers)
-        self.locks = NodeLocks(client, self.facts, self._is_alive)
+        self.locks = NodeLocks(client, self.facts, self._owner_state)
         self.binder = Binder(self.cluster, self.facts, client, self.locks, self.leadership, live.bind)
+        self.late_bindings = LateBindings(self.cluster, self.facts, self.binder.reader)
         self.waker = Waker(self.cluster, self.facts, client, self.leadership, live.wake)
         self.reflectors = self._make_reflectors(live.reflector, journal)
         self.hooks = LiveHooks(
@@ -141,7 +143,8 @@ class LiveExtender:
             self._electing = asyncio.create_task(_for_ever(self.leadership.run))
         else:
             # Before the reflectors, so that their first lists are the ones that it waits for.
-            self._tasks.append(asyncio.create_task(self._elected()))
+            self._tasks.append(asyncio.create_task(self.leadership.run()))
+            await asyncio.sleep(0)
         for reflector in self.reflectors:
             self._spawn(reflector.run)
         self._spawn(self.waker.run)
@@ -155,23 +158,32 @@ class LiveExtender:
     async def stop(self, seconds: float) -> None:
         """Settle what is in flight, give up the lease, and end."""
         self.begin_stop()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        await self.binder.drain(seconds)
+        settled = await self.binder.drain(seconds)
         # The lease is renewed to the last moment, and by nobody when it is given up.
         await _end([self._electing] if self._electing is not None else [])
         if isinstance(self.leadership, LeaseHolder):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RELEASE_SECONDS):
-                    await self.leadership.release(settled=loop.time() < end)
+                    await self.leadership.release(settled=settled)
         self.comparer.stop()
         await _end(self._tasks)
         await self.client.close()
 
-    async def _elected(self) -> None:
-        """List everything anew. Breaking this off leaves the reflectors running."""
-        await asyncio.gather(*(reflector.list_again() for reflector in self.reflectors))
+    async def _elected(self, others_unknown: bool) -> None:  # noqa: FBT001 - it is called back
+        """List everything anew, and see that no write of another can still come unseen.
+
+        Breaking this off leaves the reflectors running.
+        """
+        loop, longest = asyncio.get_running_loop(), self._live.bind.http_timeout_seconds
+        end = loop.time() + longest
+        await self._list_everything()
+        if others_unknown and not await self.late_bindings.rule_out(max(0.0, end - loop.time())):
+            await asyncio.sleep(end - loop.time())
+            await self._list_everything()
         await self.overcommit.look_at_everything()
+
+    async def _list_everything(self) -> None:
+        await asyncio.gather(*(reflector.list_again() for reflector in self.reflectors))
 
     async def _compare_now_and_then(self) -> None:
         while True:
@@ -193,19 +205,19 @@ class LiveExtender:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _make_leadership(self, live: LiveSettings) -> AlwaysLeader | LeaseHolder:
+    def _make_leadership(self, live: LiveSettings) -> SoleLeader | LeaseHolder:
         if live.follow_lease:
             return LeaseFollower(self.client, socket.gethostname(), live.lease, self._elected)
         if live.leader_elect:
             return LeaderElector(self.client, live.identity, live.lease, self._elected)
-        return AlwaysLeader()
+        return SoleLeader(self._elected)
 
     def _make_reflectors(self, settings: ReflectorSettings, journal: Journal | None) -> list[Reflector]:
         def journaled(sink: Sink, kind: str) -> Sink:
             return sink if journal is None else JournaledSink(sink, kind, journal)
 
         nodes = NodeSink(self.cluster, self.facts, self._node_changed, self.locks.notify)
-        pods = PodSink(self.cluster, self.facts, self.waker.freed, self._pod_seen)
+        pods = PodSink(self.cluster, self.facts, self.waker.freed, self._pod_seen, self.binder.contradicted)
         quotas = QuotaSink(self.cluster, self.waker.freed_everywhere)
         return [
             Reflector(self.client, "/api/v1/nodes", journaled(nodes, "Node"), settings, known=self.facts.nodes.keys),
@@ -241,8 +253,12 @@ class LiveExtender:
     def _may_write_now(self) -> bool:
         return self.leadership.may_write(0)
 
-    def _is_alive(self, namespace: str, name: str) -> bool:
-        return self.cluster.pod_named(namespace, name) is not None
+    def _owner_state(self, node: str, namespace: str, name: str) -> OwnerState:
+        pod = self.cluster.pod_named(namespace, name)
+        if pod is None or not pod.asks:
+            return OwnerState.UNKNOWN
+        booked = self.cluster.cache.pods.get(pod.uid)
+        return OwnerState.ELSEWHERE if booked is None or booked.node != node else OwnerState.BOOKED
 
 
 async def _for_ever(run: Callable[[], Coroutine[Any, Any, None]]) -> None:

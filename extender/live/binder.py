@@ -25,9 +25,12 @@ from extender.live.binding import BindingWriter
 from extender.live.facts import Facts
 from extender.live.leadership import Leadership
 from extender.live.nodelock import Contended, Held, NodeLocks
+from extender.live.podreader import PodReader
 from extender.live.podtable import PodTable
-from extender.live.settling import PodReader, Settling, Unsettled
+from extender.live.rereading import Rereading
+from extender.live.settling import Settling, Unsettled
 from extender.live.turns import Turns
+from extender.logs import logger
 from extender.wire.extender_v1 import BindingArgs
 
 _CONFLICT = 409
@@ -37,6 +40,8 @@ _WAIT_SHARE = 0.8
 #: Share of httpTimeout after which a bind answers in any case.
 _ANSWER_SHARE = 0.95
 _TRIES = 3
+#: Limit of one request beside the Binding; a lease must outlast it, and http_timeout_seconds is shorter than any lease.
+_REQUEST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +101,10 @@ class Binder:
         self._settings = settings
         self._writer = BindingWriter(cluster, facts, client, unix_time, lock_mode=settings.lock_mode)
         self._table = PodTable(cluster, facts)
-        self._reader = PodReader(client, cluster, self._table)
-        self._settling = Settling(cluster, client, self._reader, locks, leadership, settings.resolve_seconds)
+        self.reader = PodReader(client, cluster, self._table)
+        pauses, request_seconds = settings.resolve_seconds, min(_REQUEST_SECONDS, settings.http_timeout_seconds)
+        self._settling = Settling(cluster, self.reader, locks, leadership, pauses, request_seconds)
+        self._rereading = Rereading(cluster, self.reader, pauses, request_seconds)
         self._turns = Turns()  # by pod UID
         self._tasks: set[asyncio.Task[str]] = set()
 
@@ -111,14 +118,20 @@ class Binder:
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def drain(self, seconds: float) -> None:
-        """Wait for what is in flight, as a process does before it ends, and give the rest up."""
+    async def drain(self, seconds: float) -> bool:
+        """Wait for what is in flight, as a process does before it ends, and give the rest up.
+
+        Returns whether all of it is settled: then nothing that this process wrote can still take effect.
+        """
         end = asyncio.get_running_loop().time() + seconds
         while (pending := [*self._tasks, *self._settling.tasks]) and (left := _until(end)) > 0:
             await asyncio.wait(pending, timeout=left)
-        await self._locks.drain(max(0.0, _until(end)))
-        for task in (*self._tasks, *self._settling.tasks):
+        unlocked = await self._locks.drain(max(0.0, _until(end)))
+        for task in (*pending, *self._rereading.tasks):
             task.cancel()
+        if pending or not unlocked:
+            logger().error("binds are not settled", binds=len(pending), locks_released=unlocked)
+        return not pending and unlocked
 
     def seen(self, uid: str) -> None:
         """The watch told of a pod, or a list did not name it."""
@@ -129,10 +142,12 @@ class Binder:
 
     def _read_unlisted(self, uid: str) -> None:
         """Read a pod that is bound but that a list did not name: it is gone, or newer than the list."""
-        record = self._cluster.cache.pods.get(uid)
-        if record is None or uid in self._facts.pods or self._cluster.cache.state(uid) is not PodState.BOUND:
-            return
-        self._settling.begin(Unsettled(uid, record.namespace, record.name, str(record.node)))
+        if uid not in self._facts.pods and self._cluster.cache.state(uid) is PodState.BOUND:
+            self._rereading.begin(uid)
+
+    def contradicted(self, uid: str) -> None:
+        """A list shows a bound pod without a node: it is older than the Binding, or the Binding is lost."""
+        self._rereading.begin(uid)
 
     # -- one bind -------------------------------------------------------------------------------------------------
 
@@ -170,7 +185,7 @@ class Binder:
         pod, key = self._cluster.pod(args.PodUID), f"{args.PodNamespace}/{args.PodName}"
         if pod is not None and pod.key == key and (pod.node is not None or self._table.version(pod.uid)):
             return pod
-        read = await self._reader.read(args.PodNamespace, args.PodName, args.PodUID, attempt.left())
+        read = await self.reader.read(args.PodNamespace, args.PodName, args.PodUID, attempt.left())
         if isinstance(read, Unknown):
             return f"Unknown: pod {key} cannot be read: {read.why}"
         return f"Gone: pod {key} with UID {args.PodUID} is gone" if read is None else read
@@ -272,7 +287,7 @@ class Binder:
 
     async def _after_conflict(self, pod: Pod, answer: Answer | Unknown, attempt: _Attempt) -> Pod | str:
         """Read the pod: same node and UID is success, a newer version of the unbound pod is another try."""
-        read = await self._reader.read(pod.namespace, pod.name, pod.uid, attempt.left())
+        read = await self.reader.read(pod.namespace, pod.name, pod.uid, attempt.left())
         if isinstance(read, Unknown):
             self._begin_settling(pod, attempt)
             return f"Unknown: pod {pod.key} cannot be read after a conflict: {read.why}"

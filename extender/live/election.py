@@ -31,6 +31,7 @@ class LeaderElector(LeaseHolder):
         self._seen: Lease | None = None  # as it was last read
         self._unchanged_since = NEVER
         self._others_end = NEVER  # until then, writes of earlier leaders may come
+        self._others_unknown = False  # whether there may be writes of processes that no Lease tells of
 
     async def release(self, *, settled: bool) -> None:
         """Stop leading for good, and give the Lease up, so that another replica need not wait for its end.
@@ -81,7 +82,7 @@ class LeaderElector(LeaseHolder):
         duration, deadline = self._settings.duration_seconds, self._settings.write_deadline_seconds
         if lease.holder == self._identity:
             # By a write that got no answer; what it had to wait for is known.
-            await self._take(lease, others_seconds=0.0)
+            await self._take(lease, others_seconds=0.0, others_unknown=self._others_unknown)
         elif lease.is_settled:
             await self._take(lease, others_seconds=0.0)
         elif not lease.holder:
@@ -100,20 +101,23 @@ class LeaderElector(LeaseHolder):
         """There is no Lease: make it. If there was one, somebody deleted it, and its holder may not know yet."""
         duration = self._settings.duration_seconds
         if self._seen is None:
-            await self._take(None, others_seconds=0.0)
+            # Perhaps the first one ever; perhaps one after a process that did without election.
+            await self._take(None, others_seconds=0.0, others_unknown=True)
             return
         self._step_down("the Lease was deleted")
         await self._take(None, others_seconds=duration + self._settings.write_deadline_seconds)
 
-    async def _take(self, before: Lease | None, *, others_seconds: float) -> None:
+    async def _take(self, before: Lease | None, *, others_seconds: float, others_unknown: bool = False) -> None:
         """Write the Lease as ours; writes of an earlier leader may come for so long."""
         started = self._clock()
         # Noted first: the write may be carried out without an answer.
         self._others_end = max(self._others_end, started + others_seconds)
+        self._others_unknown = others_unknown
         written = await self._lease.hold(self._identity, before)
         if isinstance(written, Lease):
             self._mine = self._seen = written
-            self._hold(written.term, started + self._settings.duration_seconds, self._others_end)
+            until = started + self._settings.duration_seconds
+            self._hold(written.term, until, self._others_end, others_unknown=others_unknown)
         elif isinstance(written, Failed) and written.status != _CONFLICT:
             logger().warning("Lease cannot be written", status=written.status, why=written.why)
 

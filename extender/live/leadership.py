@@ -24,9 +24,13 @@ from extender.live.lease import LeaseClient, LeaseSettings, Term
 from extender.logs import logger
 
 NEVER = float("-inf")
+_RETRY_SECONDS = 2.0
+_OTHERS_UNKNOWN = True
 
 Clock = Callable[[], float]
-OnElected = Callable[[], Awaitable[None]]
+OnElected = Callable[[bool], Awaitable[None]]
+"""What a new leader does before it leads. The argument: whether nothing tells when the writes of a process before this
+one are over."""
 
 
 class Leadership(Protocol):
@@ -39,16 +43,37 @@ class Leadership(Protocol):
         """Whether a write that ends within that time may start."""
 
 
-class AlwaysLeader:
-    """Leadership of a single replica."""
+class SoleLeader:
+    """Leadership of a single replica, which needs no lease; a process before it may have left writes under way."""
+
+    def __init__(self, on_elected: OnElected) -> None:
+        self._on_elected = on_elected
+        self._ready = False
 
     def is_leader(self) -> bool:
-        """Always."""
-        return True
+        """From the time on at which it is prepared."""
+        return self._ready
 
     def may_write(self, seconds: float) -> bool:  # noqa: ARG002 - the protocol's argument
-        """Always."""
-        return True
+        """From the time on at which it is prepared."""
+        return self._ready
+
+    async def run(self) -> None:
+        """Prepare."""
+        await _prepared(lambda: self._on_elected(_OTHERS_UNKNOWN), _RETRY_SECONDS)
+        self._ready = True
+
+
+async def _prepared(prepare: Callable[[], Awaitable[None]], pause_seconds: float) -> None:
+    """Prepare, again after a bug: a leader that never gets ready would keep the Lease from the others."""
+    while True:
+        try:
+            await prepare()
+        except Exception:  # noqa: BLE001 - see above
+            logger().exception("new leader cannot prepare")
+            await asyncio.sleep(pause_seconds)
+        else:
+            return
 
 
 def steady_seconds() -> float:
@@ -107,25 +132,28 @@ class LeaseHolder:
         # Candidates that ask in step disturb each other.
         return self._settings.retry_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
-    def _hold(self, term: Term, until: float, others_end: float) -> None:
-        """The lease counts until then. In a new term, another's writes may come until `others_end`."""
+    def _hold(self, term: Term, until: float, others_end: float, *, others_unknown: bool = False) -> None:
+        """The lease counts until then. In a new term, another's writes may come until `others_end`.
+
+        `others_unknown`: beside these there may be some that no Lease tells of.
+        """
         self._until = max(self._until, until)
         if term != self._term:
             self._cancel_preparing()
             self._term, self._ready = term, False
             self.elections += 1
-            self._preparing = asyncio.get_running_loop().create_task(self._prepare(others_end))
+            self._preparing = asyncio.get_running_loop().create_task(
+                self._prepare(others_end, others_unknown=others_unknown)
+            )
 
-    async def _prepare(self, others_end: float) -> None:
+    async def _prepare(self, others_end: float, *, others_unknown: bool) -> None:
         """Wait until no write of an earlier leader can still come, list everything, then answer."""
-        while True:
-            try:
-                await self._sleep_until(others_end)
-                await self._on_elected()
-                break
-            except Exception:  # noqa: BLE001 - a leader that never gets ready would keep the Lease from the others
-                logger().exception("new leader cannot prepare")
-                await asyncio.sleep(self._settings.retry_seconds)
+
+        async def prepare() -> None:
+            await self._sleep_until(others_end)
+            await self._on_elected(others_unknown)
+
+        await _prepared(prepare, self._settings.retry_seconds)
         self._ready, self._preparing = True, None
         logger().info("leading", term=self._term)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -31,8 +32,8 @@ _NOT_FOUND = 404
 _SERVER_ERROR = 500
 #: HAMi's own limit; whatever holds a lock longer has failed. The same for a time that far in the future.
 EXPIRY = timedelta(minutes=5)
-#: Lock and Binding are written within one httpTimeout. An owner that is not on the node by then has given up: its
-#: scheduler was killed in between, or could not release.
+#: Lock and Binding are written within one httpTimeout. An owner that another scheduler looks after, and that is not on
+#: the node by then, has been given up. Of our own pods we know at once.
 ABANDONED = timedelta(seconds=20)
 #: A node that stays locked is read again after this time, in case its watch has fallen silent.
 _LOOK_AGAIN_SECONDS = 2.0
@@ -40,6 +41,17 @@ _LOOK_AGAIN_SECONDS = 2.0
 _RELEASE_WAIT_SECONDS = 0.5
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = (0.1, 5.0)
+
+
+class OwnerState(Enum):
+    """What this process, the only one that binds, knows of the pod that a lock names."""
+
+    UNKNOWN = "unknown"
+    """It does not exist, is told of late, or is not ours."""
+    ELSEWHERE = "elsewhere"
+    """It is ours and not on this node, no bind to it is under way, and none of an earlier process can still come."""
+    BOOKED = "booked"
+    """It is on this node, or may be."""
 
 
 class LockOwner(NamedTuple):
@@ -103,12 +115,12 @@ class NodeLocks:
         self,
         client: KubeClient,
         facts: Facts,
-        is_alive: Callable[[str, str], bool],
+        owner_state: Callable[[str, str, str], OwnerState],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._facts = facts
-        self._is_alive = is_alive
+        self._owner_state = owner_state
         self._now = now
         self._turns = Turns()
         self._changed: dict[str, asyncio.Event] = {}  # node -> set when its lock annotation changed
@@ -148,12 +160,14 @@ class NodeLocks:
         task.add_done_callback(lambda _: self._releasing.pop(held, None))
         await asyncio.wait({task}, timeout=_RELEASE_WAIT_SECONDS)
 
-    async def drain(self, seconds: float) -> None:
-        """Wait for releases under way."""
-        if self._releasing:
-            await asyncio.wait(self._releasing.values(), timeout=seconds)
-        for task in self._releasing.values():
+    async def drain(self, seconds: float) -> bool:
+        """Wait for releases under way, and give the rest up; returns whether there was no rest."""
+        pending = set(self._releasing.values())
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=seconds)
+        for task in pending:
             task.cancel()
+        return not pending
 
     def _stop_releasing(self, node: str, text: str) -> None:
         """An earlier bind of the pod, in the same second, wrote the same text; its release must not remove ours."""
@@ -210,13 +224,17 @@ class NodeLocks:
             return None
         if not owner.name:
             return "an unnamed owner"
-        stale = age > ABANDONED or not self._is_alive(owner.namespace, owner.name)
-        if stale and await self._is_over(node, owner, age, deadline):
+        state = self._owner_state(node, owner.namespace, owner.name)
+        given_up = age > ABANDONED or state is OwnerState.ELSEWHERE
+        if (given_up or state is OwnerState.UNKNOWN) and await self._is_over(node, owner, deadline, given_up=given_up):
             return None
         return f"{owner.namespace}/{owner.name}"
 
-    async def _is_over(self, node: str, owner: LockOwner, age: timedelta, deadline: float) -> bool:
-        """Ask the API server whether an owner has ended. Memory is not enough: of a new pod the watch tells late."""
+    async def _is_over(self, node: str, owner: LockOwner, deadline: float, *, given_up: bool) -> bool:
+        """Ask the API server whether an owner has ended, or is not on the node though its bind is over.
+
+        Memory is not enough: of a new pod the watch tells late.
+        """
         path = f"/api/v1/namespaces/{owner.namespace}/pods/{owner.name}"
         left = deadline - asyncio.get_running_loop().time()
         answer = await self._client.request("GET", path, timeout_seconds=max(0.1, min(left, _REQUEST_SECONDS)))
@@ -225,7 +243,7 @@ class NodeLocks:
         if not (isinstance(answer, Answer) and answer.ok):
             return False
         pod = msgspec.json.decode(answer.body, type=_Owner)
-        return pod.status.phase in ("Succeeded", "Failed") or (age > ABANDONED and pod.spec.nodeName != node)
+        return pod.status.phase in ("Succeeded", "Failed") or (given_up and pod.spec.nodeName != node)
 
     # -- writing --------------------------------------------------------------------------------------------------
 

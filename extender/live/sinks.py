@@ -21,15 +21,28 @@ from extender.wire import core_v1
 Freed = Callable[[str], None]
 
 
+def _nothing(_uid: str) -> None:
+    """Nobody reads."""
+
+
 class PodSink:
     """Pods by UID."""
 
-    def __init__(self, cluster: Cluster, facts: Facts, on_freed: Freed, on_seen: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        facts: Facts,
+        on_freed: Freed,
+        on_seen: Callable[[str], None],
+        on_contradicted: Callable[[str], None] = _nothing,
+    ) -> None:
         self._cluster = cluster
         self._facts = facts
         self._table = PodTable(cluster, facts)
         self._on_freed = on_freed
         self._on_seen = on_seen
+        self._on_contradicted = on_contradicted
+        self._contradicted: set[str] = set()  # UIDs of bound pods that were last told of without a node
         self._decoder = msgspec.json.Decoder(core_v1.Pod)
 
     def change(self, change: Change, raw: msgspec.Raw) -> str | None:
@@ -51,12 +64,20 @@ class PodSink:
         except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen
             logger().exception("pod cannot be taken", uid=uid)
             return uid
-        self._tell(before, self._cluster.cache.pods.get(uid))
+        after = self._cluster.cache.pods.get(uid)
+        self._tell(before, after)
+        self._note_contradiction(uid, wire, is_booked=after is not None)
         self._on_seen(uid)
         return uid
 
     def replaced(self, identities: set[str]) -> None:
-        """Give up every pod that a list did not name, unless a bind of it is in flight."""
+        """Give up every pod that a list did not name, unless a bind of it is in flight.
+
+        What a watch tells of a bound pod without a node came late; a list that does may have been right.
+        """
+        for uid in sorted(self._contradicted):
+            self._on_contradicted(uid)
+        self._contradicted.clear()
         cardless = self._cluster.cache.cardless_pods
         for uid in sorted(cardless - identities):
             self._table.gone(uid)
@@ -65,6 +86,12 @@ class PodSink:
             if self._table.unlisted(uid):
                 self._tell(before, None)
             self._on_seen(uid)
+
+    def _note_contradiction(self, uid: str, wire: core_v1.Pod, *, is_booked: bool) -> None:
+        if is_booked and not (wire.spec is not None and wire.spec.nodeName):
+            self._contradicted.add(uid)
+        elif self._contradicted:
+            self._contradicted.discard(uid)
 
     def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> str | None:
         """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""

@@ -88,6 +88,8 @@ class Candidate:
     clock: Clock
     elected: list[float] = field(default_factory=list)
     """When each preparation began to list."""
+    others_unknown: list[bool] = field(default_factory=list)
+    """Of each preparation, whether there may have been writes that no Lease tells of."""
     breaks: int = 0
     """How many of the next preparations have a bug."""
     given_up: int = 0
@@ -129,7 +131,8 @@ async def candidate(
     client, clock = CutClient(api.url), Clock()
     made: Candidate
 
-    async def on_elected() -> None:
+    async def on_elected(others_unknown: bool) -> None:
+        made.others_unknown.append(others_unknown)
         await made.list_everything()
 
     kind = LeaseFollower if follows else LeaderElector

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from extender.live.leadership import AlwaysLeader, steady_seconds
+from extender.live.leadership import SoleLeader, steady_seconds
 from extender.live.lease import LeaseSettings
 from tests.apiserver.server import ApiServer
 from tests.live.harness import Kube, eventually
@@ -55,6 +55,13 @@ async def test_the_first_candidate_makes_the_lease_and_need_not_wait() -> None:
             assert len(moment) == len("2026-11-29T16:17:18.000000Z")
             assert moment.endswith("Z")
         assert (first.holder.elections, len(first.elected)) == (1, 1)
+        # There may have been one that did without election; the next one knows whom it followed.
+        assert first.others_unknown == [True]
+        await first.stop()
+        write_lease(api, "", 1)
+        async with candidate(api, "b") as second:
+            await leads(second)
+            assert second.others_unknown == [False]
 
 
 async def test_it_is_renewed_and_keeps_its_times_labels_and_owners() -> None:
@@ -378,9 +385,23 @@ async def test_an_answer_that_is_no_lease_teaches_nothing(body: bytes) -> None:
         api.url = real
 
 
-def test_a_single_replica_always_leads() -> None:
-    assert AlwaysLeader().is_leader()
-    assert AlwaysLeader().may_write(3600)
+async def test_a_single_replica_leads_once_it_is_prepared_even_after_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.live.leadership._RETRY_SECONDS", 0.01)
+    told: list[bool] = []
+
+    async def on_elected(others_unknown: bool) -> None:
+        told.append(others_unknown)
+        assert (leader.is_leader(), leader.may_write(0)) == (False, False)
+        if len(told) == 1:
+            raise RuntimeError("a bug")
+
+    leader = SoleLeader(on_elected)
+    with capture_logs() as logs:
+        await leader.run()
+    assert sum("exc_info" in entry for entry in logs) == 1
+    assert told == [True, True]
+    assert leader.is_leader()
+    assert leader.may_write(3600)
 
 
 # -- many candidates ------------------------------------------------------------------------------------------------

@@ -295,16 +295,42 @@ async def test_a_lock_whose_owner_has_finished_is_stale_while_others_wait(phase:
         await bench.agrees()
 
 
-async def test_an_owner_that_is_not_on_the_node_after_20_seconds_has_given_up() -> None:
-    """Its scheduler was killed between lock and Binding."""
-    alive = bench_pod = small("alive")
+async def test_the_lock_of_a_pod_whose_bind_is_over_is_stale_at_once() -> None:
+    """Its process was killed between lock and Binding; nobody but this one binds it now."""
+    for where in ({}, {"node_name": "n2"}):
+        alive = bound("alive", "n2", "GPU-n2-0", 10) if where else small("alive")
+        nodes = locked(lock_text(1, "default,alive")), node("n2")
+        async with running(*nodes, alive, lock_mode=True, http_timeout_seconds=1.0) as bench:
+            made = bench.kube.create(small("p"))
+            await bench.scheduler.filter(made)
+            error = await bench.scheduler.bind(made, "n1")
+            assert (error, lock_of(bench)) == ("", "default,p")
+
+
+async def test_the_lock_of_a_pod_that_another_looks_after_is_stale_after_20_seconds() -> None:
+    """It asks for other vendors' cards, so its scheduler may be between lock and Binding."""
+    alive = pod("alive", [{"name": "main", "image": "x"}])
     async with running(locked(lock_text(21, "default,alive")), alive, lock_mode=True) as bench:
         await bench.scheduler.place(bench.kube.create(small("p")))
         assert lock_of(bench) == "default,p"
-    async with running(locked(lock_text(5, "default,alive")), bench_pod, lock_mode=True, http_timeout_seconds=0.5) as b:
+    async with running(locked(lock_text(5, "default,alive")), alive, lock_mode=True, http_timeout_seconds=0.5) as b:
         made = b.kube.create(small("p"))
         await b.scheduler.filter(made)
         assert (await b.scheduler.bind(made, "n1")).startswith("NodeLocked")
+
+
+async def test_a_bind_whose_outcome_is_not_known_keeps_its_lock() -> None:
+    async with running(node("n1"), lock_mode=True, http_timeout_seconds=0.5) as bench:
+        reading = bench.api.faults.add(fault="status", code=500, resource="pods", verb="get")
+        bench.api.faults.add(fault="hang", resource=BINDING, nth=1)
+        first, second = await filtered(bench, "a", "b")
+        assert (await bench.scheduler.bind(first, "n1")).startswith("Unknown")
+        assert (await bench.scheduler.bind(second, "n1")).startswith("NodeLocked")
+        assert lock_of(bench) == "default,a"
+        bench.api.faults.remove(reading.id)
+        await eventually(lambda: lock_of(bench) is None)
+        assert await bench.scheduler.bind(second, "n1") == ""
+        await bench.agrees()
 
 
 async def test_a_lock_whose_owner_cannot_be_read_is_respected() -> None:

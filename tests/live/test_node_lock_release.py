@@ -13,7 +13,7 @@ from accounting.pod_state import PodState
 from extender.kube.client import KubeClient
 from extender.live.annotations import NODE_LOCK
 from extender.live.facts import Facts, NodeFacts
-from extender.live.nodelock import Contended, NodeLocks
+from extender.live.nodelock import Contended, NodeLocks, OwnerState
 from tests.extender.objects import ALLOCATION, Json, bound, node, pod
 from tests.live.harness import Bench, eventually, running
 
@@ -301,7 +301,7 @@ async def test_a_restart_between_lock_and_binding_leaves_a_lock_that_its_pod_may
 
 
 async def test_a_node_that_is_not_known_is_not_locked() -> None:
-    locks = NodeLocks(_no_client(), Facts(nodes={"n2": NodeFacts("1", None)}), lambda _namespace, _name: True)
+    locks = NodeLocks(_no_client(), Facts(nodes={"n2": NodeFacts("1", None)}), lambda *_owner: OwnerState.BOOKED)
     taken = await locks.take("n1", "default", "p", asyncio.get_running_loop().time() + 1)
     assert taken == Contended("node n1 is gone")
 

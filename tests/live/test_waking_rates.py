@@ -167,7 +167,7 @@ async def test_10_000_pending_pods_and_one_freed_card_cost_one_patch_and_no_stal
     for each in pending:
         each["status"] = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
     cards = [bound(f"b{number}", "n1", f"GPU-n1-{number}", 1000) for number in range(8)]
-    async with running(node("n1", 8), *cards, *pending, wake=wake) as bench:
+    async with running(node("n1", 8), *cards, *pending, wake=wake, http_timeout_seconds=0.5) as bench:
         # They were refused before this process began, and are taken up from what their objects say.
         await eventually(lambda: len(bench.live.waker._refused) == 10_000)
         await asyncio.sleep(0.2)
@@ -189,7 +189,7 @@ async def test_10_000_pods_of_different_demands_do_not_stall_the_loop() -> None:
     for each in pending:
         each["status"] = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
     cards = [bound(f"b{number}", "n1", f"GPU-n1-{number}", 1000) for number in range(8)]
-    async with running(node("n1", 8), *cards, *pending) as bench:
+    async with running(node("n1", 8), *cards, *pending, http_timeout_seconds=0.5) as bench:
         await eventually(lambda: len(bench.live.waker._refused) == 10_000)
         await asyncio.sleep(0.3)
         async with stalls() as worst:

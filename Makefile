@@ -49,8 +49,9 @@ bench: $(STAMP) ## measure filter and prioritize at 10,000 nodes
 demo: $(STAMP) ## watch pods being placed and finished
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-soak: $(STAMP) ## the long forms: a million random events against the reference, 200 kills of a live extender
+soak: $(STAMP) ## the long forms: a million random events each of cards and quotas, 200 kills of a live extender
 	$(BIN)/python -m benchmarks.soak -o docs/soak.json $(ARGS)
+	$(BIN)/python -m benchmarks.soak --of quotas -o docs/soak_quotas.json $(ARGS)
 	$(BIN)/python -m benchmarks.kill_run --points 200 -o docs/kill_run.json
 
 e2e: $(STAMP) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)

@@ -1,9 +1,10 @@
 """Sends random events for as long as asked and compares every step with the reference; optionally hypothesis as well.
 
-It exists because rare histories need many events. It must not know what an event is; see `random_events`. Invariant: a
-difference ends the run with the seed and the event that find it again.
+It exists because rare histories need many events. It must not know what an event is; see `random_events` for cards and
+`quota_events` for what namespaces are charged. Invariant: a difference ends the run with the seed and the event that
+find it again.
 
-    python -m benchmarks.soak [--events 1000000] [--seed N] [--hypothesis-examples N] [-o docs/soak.json]
+    python -m benchmarks.soak [--of cards|quotas] [--events 1000000] [--seed N] [-o docs/soak.json]
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.random_events import Summary, run
+from benchmarks import quota_events, random_events
+from benchmarks.random_events import Summary
 
 CHECK_EVERY = 1000
 REFRESH_EVERY = 200
-TESTS = ("test_fit_against_reference.py", "test_cache_stateful.py")
+WORLDS = {"cards": random_events.run, "quotas": quota_events.run}
+TESTS = ("test_fit_against_reference.py", "test_cache_stateful.py", "test_budget.py")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,10 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
     seed = secrets.randbelow(2**32) if options.seed is None else options.seed
     print(f"seed {seed}")
     started = time.perf_counter()
-    summary = _events(options.events, seed)
+    summary = _events(options.of, options.events, seed)
     seconds = time.perf_counter() - started
     hypothesis = _hypothesis(options.hypothesis_examples) if options.hypothesis_examples else None
-    report = _report(summary, seconds, options.hypothesis_examples, hypothesis)
+    report = {"of": options.of} | _report(summary, seconds, options.hypothesis_examples, hypothesis)
     if options.output is not None:
         options.output.write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     if summary.difference is not None:
@@ -47,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--of", choices=WORLDS, default="cards", help="whose events (%(default)s)")
     parser.add_argument("--events", type=_positive, default=1_000_000, help="how many events to send (%(default)s)")
     parser.add_argument("--seed", type=int, help="repeat the run of that seed (default: a new one)")
     parser.add_argument(
@@ -62,7 +66,7 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _events(events: int, seed: int) -> Summary:
+def _events(world: str, events: int, seed: int) -> Summary:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task("events", total=events)
@@ -71,7 +75,7 @@ def _events(events: int, seed: int) -> Summary:
             if number % REFRESH_EVERY == 0 or number == events:
                 progress.update(task, completed=number)
 
-        return run(events, seed, CHECK_EVERY, show)
+        return WORLDS[world](events, seed, CHECK_EVERY, show)
 
 
 def _hypothesis(examples: int) -> int:

@@ -97,15 +97,14 @@ class Cluster:
         """
         if not self.quotas.limits_of(pod.namespace):
             return UNLIMITED
-        own = self.cache.pods.get(pod.uid)
+        return self.quotas.check(pod, lambda selector: self._used_without(pod, selector))
 
-        def used(selector: Selector) -> Total:
-            total = self.cache.used(pod.namespace, selector)
-            if own is None or own.namespace != pod.namespace or not selects(selector, own.scope):
-                return total
-            return Total(*(a - b for a, b in zip(total, own.held_total, strict=True)))
-
-        return self.quotas.check(pod, used)
+    def _used_without(self, pod: Pod, selector: Selector) -> Total:
+        """Return what the pods that a selector takes are charged, the given pod's booking left out."""
+        total, own = self.cache.used(pod.namespace, selector), self.cache.pods.get(pod.uid)
+        if own is None or own.namespace != pod.namespace or not selects(selector, own.scope):
+            return total
+        return Total(*(a - b for a, b in zip(total, own.held_total, strict=True)))
 
     def exceeded(self, pod: Pod) -> tuple[Exceeded, ...]:
         """Return the quota limits that a pod would pass wherever it goes; see `quota_check`."""
@@ -118,6 +117,17 @@ class Cluster:
     def quota_charge(self, limit: Limit) -> int:
         """Return what the API server's quota charges the pods that a limit counts."""
         return self._pods.charges.of(limit.namespace, limit.selector).get(limit.resource, 0)
+
+    def used_by_others(self, limit: Limit, pod: Pod) -> int:
+        """Return `quota_used` without the given pod's booking."""
+        return self.quotas.amount(self._used_without(pod, limit.selector), limit.resource)
+
+    def charged_to_others(self, limit: Limit, pod: Pod) -> int:
+        """Return `quota_charge` without the given pod's."""
+        own = self._pods.bare(pod.uid)
+        counts = own is not None and not own.terminal and own.namespace == limit.namespace
+        mine = own.api_charge if own is not None and counts and selects(limit.selector, own.scope) else ()
+        return self.quota_charge(limit) - dict(mine).get(limit.resource, 0)
 
     def placed(self, pod: Pod, node: str) -> Placement | tuple[Reason, ...]:
         """Return the cards that a pod gets on a node within its namespace's quotas, or why it gets none.

@@ -9,22 +9,39 @@ from typing import Any
 
 import numpy as np
 
+from accounting.allocate import Placement
 from accounting.cache import Cache
 from accounting.explain import explain_node
 from accounting.filter import filter_nodes
+from accounting.holdings import pod_total
 from accounting.pod import Pod
 from accounting.quota import QuotaCheck
+from accounting.quota_report import namespace_differences, pod_charges
 from accounting.score import score_nodes
 from extender.cluster import Cluster
-from extender.render import explained_node
+from extender.render import charge_row, explained_node, quota_row
 
 
 def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
-    """Return {"pod", "nodes": [...]} with every node of the cluster by name."""
+    """Return {"pod", "nodes": [...]} with every node of the cluster by name, and "quotas" if some count the pod."""
     pod = replace(pod, uid=_booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
     scores = _scores(cluster.cache, pod, names, quota)
-    return {"pod": pod.key, "nodes": [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]}
+    nodes = [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]
+    limits = _quotas(cluster, pod)
+    return {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
+
+
+def _quotas(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
+    """Return the limits that count the pod, with what it would add to each; its own booking is not in `used`."""
+    limits, vendor = cluster.quotas.limits_of(pod.namespace), cluster.settings.vendor
+    others = [(each, cluster.record(each)) for each in cluster.pods() if each.uid != pod.uid] if limits else []
+    rows = []
+    for charge in pod_charges(limits, pod, vendor):
+        used, api = cluster.used_by_others(charge.limit, pod), cluster.charged_to_others(charge.limit, pod)
+        why = namespace_differences(charge.limit, others, vendor) if used != api else []
+        rows.append(quota_row(charge.limit, used, api) | charge_row(charge, why))
+    return rows
 
 
 def _booked_uid(cluster: Cluster, pod: Pod) -> str:
@@ -41,6 +58,9 @@ def _node(cache: Cache, pod: Pod, name: str, score: int, quota: QuotaCheck) -> d
         cache = cache.node_without(pod.uid)
     blockers = tuple(each.key for each in cache.pods_on(name) if each.blocks is not None)
     outcome = explain_node(cache.snapshot(), pod, name, cache.positions(name), blockers, quota)
+    if isinstance(outcome, Placement) and quota.memory is not None:
+        total, _ = pod_total(pod.containers, outcome.allocation)
+        return explained_node(name, outcome, score) | {"total": total._asdict()}
     return explained_node(name, outcome, score)
 
 

@@ -13,6 +13,7 @@ from accounting.holdings import DeviceUse, Total
 from accounting.pod import Container, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, State
 from accounting.quota import Limit
+from accounting.quota_report import Charge
 from accounting.report import DeviceReport
 from accounting.status import Problem, Reason
 
@@ -106,6 +107,16 @@ def quota_row(limit: Limit, used: int, charge: int) -> Json:
         "scopes": [str(requirement) for requirement in limit.selector],
         "enforced_by_api": limit.enforced_by_api,
         "exceeded": used > limit.hard,
+    }
+
+
+def charge_row(charge: Charge, why: list[str]) -> Json:
+    """Return what an explanation adds to an entry of /api/v1/quotas. `why`: how what is used and charged differ."""
+    return {
+        "adds": charge.adds,
+        "at_least": charge.at_least,
+        "api_adds": charge.api_adds,
+        "differs": [*charge.differs, *why],
     }
 
 

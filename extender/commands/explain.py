@@ -44,8 +44,29 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
             yield f"  {reason['code']}: {reason['message']}"
             if reason["devices"]:
                 yield f"    cards: {', '.join(reason['devices'])}"
+    yield from _quotas(answer.get("quotas", []))
     yield _LIMITS
     yield ""
+
+
+def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
+    """Say what the pod would add to each limit of its namespace, and what the API server charges instead."""
+    heads = ("QUOTA", "RESOURCE", "HARD", "USED", "POD ADDS", "API SERVER CHARGES", "AND ADDS")
+    rows = [
+        (
+            ", ".join((row["quota"], *row["scopes"])),
+            row["resource"],
+            row["hard"],
+            row["used"],
+            f"{'at least ' if row['at_least'] else ''}{row['adds']}",
+            row["api_charge"],
+            row["api_adds"],
+        )
+        for row in quotas
+    ]
+    if rows:
+        yield from table(heads, rows)
+    yield from dict.fromkeys(f"  {row['resource']}: {why}" for row in quotas for why in row["differs"])
 
 
 def _refusals(nodes: list[dict[str, Any]]) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:

@@ -6,6 +6,7 @@ failed is printed, and it finds the difference again.
 
 import pytest
 
+from benchmarks import quota_events
 from benchmarks.random_events import run
 
 
@@ -20,3 +21,19 @@ def test_no_difference_in_random_events(seed: int) -> None:
 def test_the_seed_decides() -> None:
     assert run(300, 7, check_every=100) == run(300, 7, check_every=100)
     assert run(300, 7, check_every=100).by_kind != run(300, 8, check_every=100).by_kind
+
+
+def test_no_difference_in_random_edits_of_quotas_and_events_of_pods() -> None:
+    summary = quota_events.run(5_000, 1, check_every=100)
+    assert summary.difference is None, f"seed {summary.seed}, event {summary.events}"
+    assert summary.events == 5_000
+    kinds = summary.by_kind
+    assert all(
+        kinds[f"verdict {each}"] > 20 for each in ("fits", "QuotaExceeded", "within a budget", "beyond a budget")
+    )
+    assert kinds["verdict SearchLimit"] == 0
+
+
+def test_the_seed_decides_over_quotas_too() -> None:
+    assert quota_events.run(300, 7, check_every=100) == quota_events.run(300, 7, check_every=100)
+    assert quota_events.run(300, 7, check_every=100).by_kind != quota_events.run(300, 8, check_every=100).by_kind

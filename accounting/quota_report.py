@@ -1,0 +1,75 @@
+"""What a pod would add to its namespace's quotas, beside what the API server's own quota charges, and why they differ.
+
+Why it exists: two numbers for one thing need a reason beside them, or nobody trusts either. It must not decide
+anything. Invariant: where the two numbers differ there is a reason; where they are equal there is none.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from accounting.holdings import least_total
+from accounting.pod import Pod
+from accounting.pod_record import PodRecord
+from accounting.quota import Limit, managed_resources
+from accounting.quota_scope import selects
+from accounting.vendor import Vendor
+
+
+class Charge(NamedTuple):
+    """What a pod would add to one limit here, what the API server would charge, and why that is not the same."""
+
+    limit: Limit
+    adds: int
+    at_least: bool
+    """Part of it is known only on a card."""
+    api_adds: int
+    differs: tuple[str, ...]
+
+
+def pod_charges(limits: Iterable[Limit], pod: Pod, vendor: Vendor) -> list[Charge]:
+    """Return what a pod would add to each limit that counts it."""
+    least, certain = least_total(pod.containers)
+    api = dict(pod.api_charge)
+    found = []
+    for limit in limits:
+        if not selects(limit.selector, pod.scope):
+            continue
+        adds = least[managed_resources(vendor).index(limit.resource)]
+        at_least = not certain and limit.resource == vendor.memory_resource
+        api_adds = api.get(limit.resource, 0)
+        why = pod_differences(pod, limit.resource, vendor) if at_least or adds != api_adds else []
+        found.append(Charge(limit, adds, at_least, api_adds, tuple(why)))
+    return found
+
+
+def pod_differences(pod: Pod, resource: str, vendor: Vendor) -> list[str]:
+    """Return why the API server charges another number than `total.peak` for a pod that has a limited resource."""
+    requests = [container.request for container in pod.containers if container.request is not None]
+    reasons = []
+    if resource != vendor.count_resource and any(request.count > 1 for request in requests):
+        reasons.append("the API server does not multiply by the count of cards")
+    if resource == vendor.memory_resource:
+        if any(request.memory_percentage for request in requests):
+            reasons.append("the memory of percentages and whole cards is known on the cards only, and never to it")
+        if max(vendor.memory_factor, 1) > 1:
+            reasons.append(f"it counts units of {vendor.memory_factor} MiB")
+    return reasons or ["a default, or the pod's overhead, counts on one side only"]
+
+
+def namespace_differences(limit: Limit, pods: Iterable[tuple[Pod, PodRecord]], vendor: Vendor) -> list[str]:
+    """Return why a namespace's charge there and here differ, and for how many pods each reason holds."""
+    reasons: dict[str, int] = {}
+    at = managed_resources(vendor).index(limit.resource)
+    for pod, record in pods:
+        if pod.namespace != limit.namespace or pod.terminal or not selects(limit.selector, pod.scope):
+            continue
+        charged, shrunk = dict(pod.api_charge).get(limit.resource, 0), record.total_peak[at] - record.held_total[at]
+        if pod.node is None:
+            why = ["not bound yet, so only the API server charges them"] if charged else []
+        else:
+            why = ["their inits are over, which the API server charges to the end"] * bool(shrunk)
+            if record.total_peak[at] != charged:
+                why += pod_differences(pod, limit.resource, vendor)
+        for each in why:
+            reasons[each] = reasons.get(each, 0) + 1
+    return [f"{why} ({count} {'pod' if count == 1 else 'pods'})" for why, count in sorted(reasons.items())]

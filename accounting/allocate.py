@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.budget import Chosen, choose_within
+from accounting.card_fit import memory_of
 from accounting.device_table import Rows
 from accounting.filter import node_open
-from accounting.fit import fit_pod, memory_of
+from accounting.fit import fit_pod
 from accounting.holdings import DeviceUse, device_uses
 from accounting.pod import Allocation, DeviceRow, Pod
 from accounting.quota import MemoryBudget

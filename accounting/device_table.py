@@ -50,6 +50,22 @@ class _Taken:
     def take(self, rows: Rows) -> "_Taken":
         return _Taken(self, rows)
 
+    def cells(self, flat: Rows) -> "_Cells":
+        return _Cells(self, flat)
+
+
+class _Cells:
+    """Some cells of a bundle, as one row of columns."""
+
+    def __init__(self, source: "Arrays | _Taken", flat: Rows) -> None:
+        self.source = source
+        self.flat = flat
+
+    def __getattr__(self, name: str) -> npt.NDArray[np.generic]:
+        taken = getattr(self.source, name).reshape(-1)[self.flat][np.newaxis]
+        setattr(self, name, taken)
+        return cast("npt.NDArray[np.generic]", taken)
+
 
 @dataclass(slots=True)
 class Arrays:
@@ -62,6 +78,10 @@ class Arrays:
     def take(self, rows: Rows) -> Self:
         """Return the bundle of these rows, in this order."""
         return cast("Self", _Taken(self, rows))
+
+    def cells(self, flat: Rows) -> Self:
+        """Return the bundle of these cells (flat numbers), shaped (1, cell); its arrays per row cannot be asked."""
+        return cast("Self", _Cells(self, flat))
 
     def grown(self, devices: int, rows: int) -> Self:
         """Return a copy with room for more device positions and node rows; new cells are 0."""

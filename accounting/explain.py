@@ -11,9 +11,12 @@ import numpy as np
 
 from accounting.allocate import Placement, allocate
 from accounting.budget import added_memory
+from accounting.card_fit import wanted_memory
+from accounting.complete import STEPS
 from accounting.filter import filter_nodes
-from accounting.fit import fit_pod, wanted_memory
+from accounting.fit import fit_pod
 from accounting.holdings import requested_total
+from accounting.phases import Phases
 from accounting.pod import Container, DeviceRequest, Pod
 from accounting.quota import UNLIMITED, MemoryBudget, QuotaCheck, limit_text
 from accounting.rejection import ABSENT, CHECKS, FITS, card_ranks
@@ -95,9 +98,12 @@ def _card_reasons(code: Code, view: View, pod: Pod, snapshot: Snapshot, uuids: M
     for rank in sorted({int(rank) for rank in ranks} - {ABSENT, FITS}, reverse=True):
         cards = np.flatnonzero(ranks == rank)
         reasons.setdefault(CHECKS[rank], []).extend(int(card) for card in cards)
+    doubted = Phases.of(pod).others_before(int(fit.failed_at[0]))
     fitting = int(np.count_nonzero(ranks == FITS))
     present = int(np.count_nonzero(ranks != ABSENT))
     prefix = f"{_who(container, request)}{_so_far(fitting, request)}"
+    if doubted and code is not Code.SEARCH_LIMIT:
+        prefix += ", and no other cards for the containers before it would help"
     found = [
         Reason(each, f"{prefix}; {_numbers(each, cards, view, share, request)}", tuple(uuids[card] for card in cards))
         for each, cards in reasons.items()
@@ -108,6 +114,8 @@ def _card_reasons(code: Code, view: View, pod: Pod, snapshot: Snapshot, uuids: M
         found.insert(
             0, Reason(code, f"{_who(container, request)} of one NUMA node; no NUMA node has that many that fit")
         )
+    if code is Code.SEARCH_LIMIT:
+        found.insert(0, Reason(code, f"not decided: {STEPS} ways to share out the cards were tried and none was found"))
     return tuple(found)
 
 

@@ -31,6 +31,8 @@ class Verdict:
     feasible: BoolArray
     codes: CodeArray
     unresolvable: BoolArray
+    searched: int = 0
+    """Nodes that needed the exact search; those that it could not decide have the code SearchLimit."""
 
 
 def filter_nodes(
@@ -63,7 +65,8 @@ def filter_nodes(
 
 def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget | None = None) -> BoolArray:
     """Return (column,): whether each node can take the pod: cards, node-level rules and a budget of memory together."""
-    feasible = fit_pod(view, pod, snapshot, choose_cards=False).feasible & node_open(view, pod)
+    wanted = node_open(view, pod)
+    feasible = fit_pod(view, pod, snapshot, choose_cards=False, wanted=wanted).feasible & wanted
     if budget is not None:
         columns = np.flatnonzero(feasible)
         feasible[columns] = within(view.take(columns), pod, snapshot, budget.mib).feasible
@@ -83,9 +86,10 @@ def _admits(view: View) -> BoolArray:
 
 def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryBudget | None) -> Verdict:
     """Judge every column of a view; `rows` are their rows in the snapshot."""
-    fit = fit_pod(view, pod, snapshot, choose_cards=False)
     count_fits = _count_fits(view, pod)
-    feasible = fit.feasible & _admits(view) & count_fits
+    wanted = _admits(view) & count_fits
+    fit = fit_pod(view, pod, snapshot, choose_cards=False, wanted=wanted)
+    feasible = fit.feasible & wanted
     codes = np.zeros(view.columns, np.uint8)
     unresolvable = np.zeros(view.columns, np.bool_)
     failing = np.flatnonzero(~feasible)
@@ -93,7 +97,7 @@ def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryB
         part = view if len(failing) == view.columns else view.take(failing)
         codes[failing] = _node_level(part, node_codes(part, fit, pod, snapshot, failing), count_fits[failing])
         unresolvable[failing] = _hopeless(pod, snapshot)[rows[failing]]
-    verdict = Verdict(feasible, codes, unresolvable)
+    verdict = Verdict(feasible, codes, unresolvable, fit.searched)
     if budget is not None:
         _keep_budget(verdict, view, pod, snapshot, budget)
     return verdict
@@ -113,13 +117,16 @@ def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, bud
 
 
 def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:
-    """Return (row,): the nodes that could not take such a pod even with every pod gone."""
+    """Return (row,): the nodes that surely could not take such a pod even with every pod gone."""
     asked = tuple((each.kind, each.request) for each in pod.containers), pod.selection, pod.policies
     known = snapshot.hopeless.get(asked)
     if known is None:
         if len(snapshot.hopeless) >= _REMEMBERED:
             snapshot.hopeless.clear()
-        known = snapshot.hopeless[asked] = ~feasible_on(snapshot.emptied(), pod, snapshot)
+        empty = snapshot.emptied()
+        open_nodes = node_open(empty, pod)
+        fit = fit_pod(empty, pod, snapshot, choose_cards=False, wanted=open_nodes)
+        known = snapshot.hopeless[asked] = ~((fit.feasible | fit.limited) & open_nodes)
     return known
 
 
@@ -140,7 +147,7 @@ def _count_fits(view: View, pod: Pod) -> BoolArray:
 
 
 def _spread(verdict: Verdict, rows: Rows) -> Verdict:
-    return Verdict(verdict.feasible[rows], verdict.codes[rows], verdict.unresolvable[rows])
+    return Verdict(verdict.feasible[rows], verdict.codes[rows], verdict.unresolvable[rows], verdict.searched)
 
 
 def _put(verdict: Verdict, where: BoolArray, single: Verdict) -> None:

@@ -4,8 +4,9 @@ Why it exists: filter, bind and explain must agree, so they share this one algor
 texts. Invariant: it reads a view and changes nothing in it; all or nothing per node.
 
 Sidecars and apps are fitted one after another on one shared copy of each node. Then each init, in spec order, is
-fitted on its own fork, which holds only the sidecars declared before it. The choice of cards is greedy, container by
-container: a node where another order of choices would fit can be refused (the exact search is not here yet).
+fitted on its own fork, which holds only the sidecars declared before it. The choice of cards is greedy at first,
+container by container. Where that fails and other cards for an earlier container could have helped, the exact search
+decides (`complete`), and the cards are those of the first placement in the order of preference (`guide`).
 
 Only a yes or no is needed for filter. There the last container, unless an init, and every init need no choice of cards,
 because nothing is fitted after them on the same copy. A sidecar with only inits after it still needs one: they see it.
@@ -15,10 +16,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accounting.choice import Preference, choose, enough
+from accounting.card_fit import fitting_cards, memory_of, wanted_memory
+from accounting.choice import Preference, choose, enough, ranking
+from accounting.complete import Decision, Table, decide, known_placement
 from accounting.device_table import BoolArray, Int32Array, Int64Array, Rows
-from accounting.holdings import EXCLUSIVE_CORES
-from accounting.pod import ContainerKind, DeviceRequest, Pod
+from accounting.guide import Guide
+from accounting.patterns import Patterns
+from accounting.phases import Asking, Phases
+from accounting.pod import DeviceRequest, Pod
 from accounting.selection_mask import accepted
 from accounting.share import Share
 from accounting.snapshot import Snapshot, View
@@ -33,121 +38,134 @@ class Fit:
 
     feasible: BoolArray
     failed_at: Int32Array
-    """(column,) Position of the first container that found no cards; -1 if none failed."""
+    """(column,) Position of the first container that found no cards by the greedy choice; -1 if none failed."""
+    limited: BoolArray
+    """(column,) Not decided, because the exact search ran out of steps."""
+    searched: int = 0
+    """Columns that went to the exact search."""
     shares: dict[int, Share] = field(default_factory=dict)
     """Container position -> the copy on which it was fitted. In a failed column it is as that container saw it."""
     chosen: dict[int, list[Rows]] = field(default_factory=dict)
     """Container position -> the chosen device position per column, one array per card, in order of preference."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    position: int
-    kind: ContainerKind
-    request: DeviceRequest
-
-
-def fit_pod(view: View, pod: Pod, snapshot: Snapshot, *, choose_cards: bool) -> Fit:
+def fit_pod(view: View, pod: Pod, snapshot: Snapshot, *, choose_cards: bool, wanted: BoolArray | None = None) -> Fit:
     """Fit a pod on every column of a view. With `choose_cards` the cards of every container are returned.
 
-    `snapshot` gives the interned numbers of UUIDs, models and modes; the view may be a part of it.
+    `snapshot` gives the interned numbers of UUIDs, models and modes; the view may be a part of it. `wanted`, (column,):
+    columns where a yes matters; the exact search leaves out the others.
     """
-    return _Fitting(view, pod, snapshot, choose_cards=choose_cards).run()
+    fitting = _Fitting(view, pod, snapshot, choose_cards=choose_cards)
+    fit = fitting.run()
+    doubtful = fitting.doubtful()
+    if wanted is not None:
+        doubtful &= wanted
+    columns = np.flatnonzero(doubtful)
+    if len(columns):
+        _search(fitting, columns, pod, snapshot)
+    return fit
+
+
+def _search(fitting: "_Fitting", columns: Rows, pod: Pod, snapshot: Snapshot) -> None:
+    """Decide these columns by the exact search."""
+    view, fit = fitting.view, fitting.fit
+    decision = fitting.decide(columns)
+    fit.feasible[columns] = decision.feasible
+    fit.failed_at[columns[decision.feasible]] = -1
+    fit.limited[columns] = decision.limited
+    fit.searched = decision.searched
+    if not fitting.choose_cards:
+        return
+    for column in columns[decision.feasible].tolist():
+        part = view if view.columns == 1 else view.take(np.array([column]))
+        alone = _Fitting(part, pod, snapshot, choose_cards=True)
+        alone.ask_guide()
+        for position, chosen in alone.run().chosen.items():
+            known = fit.chosen.setdefault(position, [np.zeros(view.columns, np.intp) for _ in chosen])
+            for cards, card in zip(known, chosen, strict=True):
+                cards[column] = card[0]
 
 
 class _Fitting:
     """One run of the algorithm."""
 
     def __init__(self, view: View, pod: Pod, snapshot: Snapshot, *, choose_cards: bool) -> None:
-        self._view = view
+        self.view = view
+        self.choose_cards = choose_cards
+        self.guide: Guide | None = None
+        """Chooses the cards of sidecars and apps, on a view of one column that has a placement."""
+        self.preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
         self._mutex = pod.policies.card.mutex
         self._accepted = accepted(view, pod.selection, snapshot)
-        self._preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
-        self._choose_cards = choose_cards
-        self._asking = [
-            _Asking(position, container.kind, container.request)
-            for position, container in enumerate(pod.containers)
-            if container.request is not None
-        ]
-        self._fit = Fit(np.ones(view.columns, np.bool_), np.full(view.columns, -1, np.int32))
+        self._phases = Phases.of(pod)
+        self.fit = Fit(
+            np.ones(view.columns, np.bool_), np.full(view.columns, -1, np.int32), np.zeros(view.columns, np.bool_)
+        )
 
     def run(self) -> Fit:
-        shared = Share.of(self._view)
-        forks: list[tuple[_Asking, Share]] = []
-        for asking in self._asking:
-            if asking.kind is ContainerKind.INIT:
-                forks.append((asking, shared.fork()))
-            else:
-                self._fit_container(asking, shared, needs_choice=self._choose_cards or asking is not self._asking[-1])
-        merged = _Merged(shared) if self._choose_cards and forks else None
+        """Choose greedily, or as the guide says."""
+        shared, choose_cards = Share.of(self.view), self.choose_cards
+        forks: list[tuple[Asking, Share]] = []
+        inits = list(self._phases.inits)
+        for place, asking in enumerate(self._phases.shared):
+            while inits and inits[0][1] == place:
+                forks.append((inits.pop(0)[0], shared.fork()))
+            followed = bool(inits) or place + 1 < len(self._phases.shared)
+            self._fit_container(asking, shared, place, needs_choice=choose_cards or followed)
+        forks += [(asking, shared.fork()) for asking, _ in inits]
+        merged = _Merged(shared) if choose_cards and forks else None
         for asking, fork in forks:
-            growth = None if merged is None else merged.growth(fork, self._view, asking.request)
-            self._fit_container(asking, fork, needs_choice=self._choose_cards, growth=growth)
+            growth = None if merged is None else merged.growth(fork, self.view, asking.request)
+            self._fit_container(asking, fork, None, needs_choice=choose_cards, growth=growth)
             if merged is not None:
                 merged.raise_to(fork)
-        return self._fit
+        return self.fit
+
+    def doubtful(self) -> BoolArray:
+        """Return (column,): where a container found no cards and another choice before it might have left some."""
+        failed_at = self.fit.failed_at
+        doubtful = np.zeros(self.view.columns, np.bool_)
+        for asking in (*self._phases.shared, *(init for init, _ in self._phases.inits)):
+            if self._phases.others_before(asking.position):
+                doubtful |= failed_at == asking.position
+        return doubtful
+
+    def decide(self, columns: Rows) -> Decision:
+        """Decide these columns exactly."""
+        view, accepted_cards = self.view, self._accepted
+        if len(columns) < view.columns:
+            view = view.take(columns)
+            accepted_cards = None if accepted_cards is None else accepted_cards.take(columns, axis=1)
+        return decide(view, self._phases, accepted_cards, self.preference, mutex=self._mutex)
+
+    def ask_guide(self) -> None:
+        """Let a guide choose the cards of sidecars and apps in the view's one column, which has a placement."""
+        view, mask, preference = self.view, self._accepted, self.preference
+        table = Table(Patterns(view, self._phases, mask, mutex=self._mutex))
+        known = known_placement(view, self._phases, mask, preference, mutex=self._mutex)
+        self.guide = Guide(table, view, preference, known)
 
     def _fit_container(
-        self, asking: _Asking, share: Share, *, needs_choice: bool, growth: Int64Array | None = None
+        self, asking: Asking, share: Share, place: int | None, *, needs_choice: bool, growth: Int64Array | None = None
     ) -> None:
-        fit, request = self._fit, asking.request
+        fit, view, request = self.fit, self.view, asking.request
         fit.shares[asking.position] = share
-        cards = fitting_cards(self._view, share, request, self._accepted, mutex=self._mutex)
-        found = enough(cards, request.count, self._view, self._preference)
+        cards = fitting_cards(view, share, request, self._accepted, mutex=self._mutex)
+        found = enough(cards, request.count, view, self.preference)
         fit.failed_at[fit.feasible & ~found] = asking.position
         fit.feasible &= found
         if not needs_choice or not fit.feasible.any():
             return
-        chosen = choose(cards, request.count, self._view, share, self._preference, growth)
+        if self.guide is not None and place is not None:
+            best = ranking(cards[:, 0], view, share, self.preference)
+            chosen = [np.array([card]) for card in self.guide.choose(place, best)]
+        else:
+            chosen = choose(cards, request.count, view, share, self.preference, growth)
         fit.chosen[asking.position] = chosen
         columns = np.flatnonzero(fit.feasible)
         for positions in chosen:
-            cells = positions[columns] * self._view.columns + columns
-            share.book(cells, memory_of(self._view, request, cells), request.cores)
-
-
-def memory_of(view: View, request: DeviceRequest, cells: Rows) -> Int64Array | int:
-    """Return the MiB that a request takes on each of these cells (flat numbers)."""
-    if not request.memory_percentage:
-        return request.memory
-    capacity: Int64Array = view.nodes.memory.reshape(-1)[cells]
-    return capacity * request.memory_percentage // 100
-
-
-def wanted_memory(view: View, request: DeviceRequest) -> Int64Array | int:
-    """Return the MiB that a request wants of each card: one number, or an array for a percentage."""
-    if not request.memory_percentage:
-        return request.memory
-    return view.nodes.memory * request.memory_percentage // 100
-
-
-def fitting_cards(
-    view: View, share: Share, request: DeviceRequest, accepted_cards: BoolArray | None, *, mutex: bool
-) -> BoolArray:
-    """Return (device, column): the cards that can take one row of the request on this copy.
-
-    Source: HAMi v2.10's fit of one card. Cores 100 need a card that nobody uses; cores 0 need a card whose cores are
-    not all requested; under the mutex policy only an unused card fits.
-    """
-    memory = wanted_memory(view, request)
-    if share.slots is None or share.memory is None or share.cores is None:
-        cards = view.requested.usable & (view.free_memory >= memory)
-        cards &= view.free_cores >= request.cores
-        used_slots, free_cores = view.requested.slots, view.free_cores
-    else:
-        used_slots, free_cores = view.requested.slots + share.slots, view.free_cores - share.cores
-        cards = view.requested.usable & (view.free_slots > share.slots)
-        cards &= view.free_memory - share.memory >= memory
-        cards &= free_cores >= request.cores
-    if accepted_cards is not None:
-        cards &= accepted_cards
-    if request.cores == 0:
-        cards &= (free_cores > 0) | (view.nodes.cores == 0)
-    if mutex or request.cores >= EXCLUSIVE_CORES:
-        cards &= used_slots == 0
-    if share.exclusive is not None:
-        cards &= ~share.exclusive
-    return cards
+            cells = positions[columns] * view.columns + columns
+            share.book(cells, memory_of(view, request, cells), request.cores)
 
 
 class _Merged:

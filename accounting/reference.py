@@ -5,7 +5,7 @@ shape of that code. It must not know arrays, records or caches; it takes nodes a
 everything is computed anew from the objects, so no history can matter. Only tests and benchmarks may use it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from accounting.status import Code
 #: A row with this many cores takes the card for itself.
 _ALONE = 100
 _LOAD_UNIT = 2**20
+_Order = Callable[["Sequence[Card]"], tuple[tuple[int, ...], list[tuple[int, ...]]]]
 
 
 class Amounts(NamedTuple):
@@ -179,19 +180,51 @@ def _blocked_uuids(pod: Pod) -> set[str] | None:
 
 
 def fit(state: NodeState, pod: Pod) -> Allocation | Code:
-    """Return the rows that the pod would get on the node, or why it gets none."""
+    """Return the rows that the pod would get on the node, or why it gets none.
+
+    It gets the first placement in the order of preference, container by container. The reason is that of the container
+    that found no cards when each before it took its best ones.
+    """
     code = Code.INVALID_REQUEST if pod.invalid else _node_code(state, pod) if pod.asks else None
     if code is not None:
         return code
-    taken: Allocation = ((),) * len(pod.containers)
     # Sidecars and apps first, then the inits, each in spec order.
-    for i in sorted(range(len(taken)), key=lambda i: pod.containers[i].kind is ContainerKind.INIT):
-        request = pod.containers[i].request
-        chosen = () if request is None else _choose(state, pod, taken, i, request)
-        if isinstance(chosen, Code):
-            return chosen
-        taken = (*taken[:i], chosen, *taken[i + 1 :])
+    asking = [i for i, container in enumerate(pod.containers) if container.request is not None]
+    order = sorted(asking, key=lambda i: pod.containers[i].kind is ContainerKind.INIT)
+    nothing: Allocation = ((),) * len(pod.containers)
+    best = _best_of_each(state, pod, nothing, order)
+    return (_first_placement(state, pod, nothing, order) or best) if isinstance(best, Code) else best
+
+
+def _best_of_each(state: NodeState, pod: Pod, taken: Allocation, order: list[int]) -> Allocation | Code:
+    """Give every container the best cards that it finds; return why the first that finds none finds none."""
+    for i in order:
+        sets = _sets(state, pod, taken, i)
+        if isinstance(sets, Code):
+            return sets
+        key = _order(pod, taken, i)
+        taken = _put(taken, i, _rows_on(min(sets, key=key), pod, i, key))
     return taken
+
+
+def _first_placement(state: NodeState, pod: Pod, taken: Allocation, order: list[int]) -> Allocation | None:
+    """Try every choice of cards for the containers in order, the preferred ones first."""
+    # Nothing that is taken later makes room.
+    found = [_sets(state, pod, taken, i) for i in order]
+    if not order or any(isinstance(sets, Code) for sets in found):
+        return None if order else taken
+    i, key = order[0], _order(pod, taken, order[0])
+    sets = [] if isinstance(found[0], Code) else sorted(found[0], key=key)
+    # What an init takes concerns nobody else.
+    for chosen in sets[:1] if pod.containers[i].kind is ContainerKind.INIT else sets:
+        placement = _first_placement(state, pod, _put(taken, i, _rows_on(chosen, pod, i, key)), order[1:])
+        if placement is not None:
+            return placement
+    return None
+
+
+def _put(taken: Allocation, i: int, rows: tuple[DeviceRow, ...]) -> Allocation:
+    return (*taken[:i], rows, *taken[i + 1 :])
 
 
 def filter_nodes(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, tuple[Code | None, bool]]:
@@ -218,32 +251,47 @@ def _node_code(state: NodeState, pod: Pod) -> Code | None:
     return Code.ALLOCATION_UNREADABLE if state.blocked else None
 
 
-def _choose(
-    state: NodeState, pod: Pod, taken: Allocation, i: int, request: DeviceRequest
-) -> tuple[DeviceRow, ...] | Code:
-    """Choose container i's cards: the best of all sets that fit; an init's must leave the smallest footprint."""
-    alive = [row for j in range(i) if pod.containers[j].kind is not ContainerKind.INIT for row in taken[j]]
+def _sets(state: NodeState, pod: Pod, taken: Allocation, i: int) -> list[tuple[Card, ...]] | Code:
+    """Return every set of cards that container i may take."""
+    request = _request(pod, i)
     cards = [card for card in state.cards.values() if not card.orphan]
-    refusals = {card.position: _refusal(state, card, alive, request, pod) for card in cards}
+    refusals = {card.position: _refusal(state, card, _alive(pod, taken, i), request, pod) for card in cards}
     fitting = [card for card in cards if refusals[card.position] is None]
     sets = [
         chosen
         for chosen in (combinations(fitting, request.count) if request.count <= len(fitting) else ())
         if not pod.selection.numa_bind or len({card.device.numa for card in chosen}) == 1
     ]
-    if not sets:
-        return _speaking_code([found for found in refusals.values() if found], len(cards), request)
+    return sets or _speaking_code([found for found in refusals.values() if found], len(cards), request)
 
-    def rows(chosen: Iterable[Card]) -> tuple[DeviceRow, ...]:
-        return tuple(DeviceRow(card.device.uuid, _memory(card, request), request.cores) for card in chosen)
 
-    def order(chosen: Iterable[Card]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-        chosen = list(chosen)
-        init = pod.containers[i].kind is ContainerKind.INIT
-        footprint = _footprint(pod, (*taken[:i], rows(chosen), *taken[i + 1 :])) if init else ()
+def _order(pod: Pod, taken: Allocation, i: int) -> _Order:
+    """Return the key of container i's sets of cards, the best one lowest; an init's leaves the smallest footprint."""
+    alive, init = _alive(pod, taken, i), pod.containers[i].kind is ContainerKind.INIT
+
+    def key(chosen: Sequence[Card]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+        rows = tuple(_row(card, _request(pod, i)) for card in chosen)
+        footprint = _footprint(pod, _put(taken, i, rows)) if init else ()
         return footprint, sorted(_preference(card, alive, pod) for card in chosen)
 
-    return rows(sorted(min(sets, key=order), key=lambda card: order([card])))
+    return key
+
+
+def _rows_on(chosen: Sequence[Card], pod: Pod, i: int, key: _Order) -> tuple[DeviceRow, ...]:
+    return tuple(_row(card, _request(pod, i)) for card in sorted(chosen, key=lambda card: key([card])))
+
+
+def _request(pod: Pod, i: int) -> DeviceRequest:
+    return pod.containers[i].request or DeviceRequest(0, 0, 0, 0)
+
+
+def _alive(pod: Pod, taken: Allocation, i: int) -> list[DeviceRow]:
+    """Return the rows beside which container i runs; apps come after all inits."""
+    return [row for j in range(i) if pod.containers[j].kind is not ContainerKind.INIT for row in taken[j]]
+
+
+def _row(card: Card, request: DeviceRequest) -> DeviceRow:
+    return DeviceRow(card.device.uuid, _memory(card, request), request.cores)
 
 
 def _footprint(pod: Pod, taken: Allocation) -> tuple[int, int, int]:

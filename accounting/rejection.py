@@ -1,15 +1,16 @@
 """Why single cards refuse a container, and which of the reasons speaks for the node.
 
 Why it exists: a node has one code on the wire, and the most useful one is that of the card that came closest to
-fitting. It must not know names or texts. Invariant: the checks are the same as in `fit.fitting_cards`, so a card
+fitting. It must not know names or texts. Invariant: the checks are the same as in `card_fit.fitting_cards`, so a card
 without a rejection is exactly a card that fits.
 """
 
 import numpy as np
 import numpy.typing as npt
 
+from accounting.card_fit import wanted_memory
 from accounting.device_table import BoolArray, Int32Array, Rows
-from accounting.fit import Fit, wanted_memory
+from accounting.fit import Fit
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.pod import DeviceRequest, Pod
 from accounting.selection_mask import accepted_modes, accepted_types, accepted_uuids
@@ -91,6 +92,7 @@ def node_codes(part: View, fit: Fit, pod: Pod, snapshot: Snapshot, columns: Rows
         share = share if len(columns) == share.shape[1] else share.take(columns)
         here = failed_at == position
         codes[here] = _codes(card_ranks(part, share, request, pod, snapshot), request.count)[here]
+    codes[fit.limited[columns]] = CODE_NUMBER[Code.SEARCH_LIMIT]
     return codes
 
 

@@ -72,6 +72,10 @@ class View:
         """Return the view of these columns only."""
         return View(self.nodes.take(rows), self.requested.take(rows))
 
+    def cells(self, flat: Rows) -> "View":
+        """Return single cards, by their flat numbers, as one row of columns. Numbers of nodes cannot be asked of it."""
+        return View(self.nodes.cells(flat), self.requested.cells(flat))
+
     def refreshed(self) -> "View":
         """Return a view of the same arrays whose derived numbers are computed anew, after a taken copy was changed."""
         nodes, requested = self.nodes, self.requested

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from accounting.status import Code
 from extender import __version__
 from extender.cluster import Cluster
 from extender.verbs import Verbs
@@ -60,6 +61,13 @@ class _StateCollector(Collector):
         for code, count in sorted(self._verbs.rejected.items()):
             rejected.add_metric([code], count)
         yield rejected
+        text = "Filter calls in which the greedy choice of cards left some node to the exact search."
+        yield CounterMetricFamily("gpu_extender_exact_searches", text, value=self._verbs.searches)
+        text = "Nodes that went to the exact search."
+        yield CounterMetricFamily("gpu_extender_exactly_searched_nodes", text, value=self._verbs.searched_nodes)
+        text = "Nodes that the exact search left undecided, because its steps ran out; filter refused them."
+        at_limit = self._verbs.rejected.get(Code.SEARCH_LIMIT, 0)
+        yield CounterMetricFamily("gpu_extender_exact_search_limits", text, value=at_limit)
         name = "gpu_extender_answers_from_memory"
         text = "Verb calls answered from memory: the same question on the same state."
         yield CounterMetricFamily(name, text, value=self._verbs.answered_from_memory)

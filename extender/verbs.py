@@ -71,6 +71,9 @@ class Verbs:
         self._on_answer = on_answer
         self._hooks = hooks or Hooks()
         self.rejected: dict[str, int] = {}  # code -> nodes refused so far
+        self.searches = 0
+        """Filter calls in which some node needed the exact search."""
+        self.searched_nodes = 0
         self.answered_from_memory = 0
         self._version: object = None
         self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
@@ -178,6 +181,8 @@ class Verbs:
         return wire.encode_priorities(named)
 
     def _count(self, verdict: Verdict) -> None:
+        self.searches += verdict.searched > 0
+        self.searched_nodes += verdict.searched
         counts = np.bincount(verdict.codes[~verdict.feasible], minlength=len(CODES))
         for number in np.flatnonzero(counts):
             code = CODES[int(number)].value

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from accounting import reference
 from accounting.allocate import Placement, allocate
 from accounting.cache import Cache
+from accounting.card_fit import fitting_cards
 from accounting.filter import Verdict, filter_nodes
-from accounting.fit import fit_pod, fitting_cards
+from accounting.fit import fit_pod
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import record_pod

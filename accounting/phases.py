@@ -1,0 +1,50 @@
+"""Which containers of a pod are on the cards at the same time.
+
+Why it exists: sidecars and apps share one copy of a node, and every init has a fork that holds only the sidecars
+declared before it; fitting and the exact search both start from that list. It must not know cards. Invariant:
+containers that ask for no card are left out, and both lists are in spec order.
+"""
+
+from dataclasses import dataclass
+
+from accounting.pod import ContainerKind, DeviceRequest, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A container that asks for cards."""
+
+    position: int
+    """Its place in `Pod.containers`."""
+    kind: ContainerKind
+    request: DeviceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Sidecars and apps, which stay, and the inits, each with the number of `shared` that are declared before it."""
+
+    shared: tuple[Asking, ...]
+    inits: tuple[tuple[Asking, int], ...]
+
+    @classmethod
+    def of(cls, pod: Pod) -> "Phases":
+        """Return a pod's phases."""
+        shared: list[Asking] = []
+        inits: list[tuple[Asking, int]] = []
+        for position, container in enumerate(pod.containers):
+            if container.request is None:
+                continue
+            asking = Asking(position, container.kind, container.request)
+            if asking.kind is ContainerKind.INIT:
+                inits.append((asking, len(shared)))
+            else:
+                shared.append(asking)
+        return cls(tuple(shared), tuple(inits))
+
+    def others_before(self, position: int) -> bool:
+        """Whether some other container has chosen cards on the copy where this one is fitted."""
+        for asking, before in self.inits:
+            if asking.position == position:
+                return before > 0
+        return bool(self.shared) and self.shared[0].position != position

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.budget_search import Search, Steps, choose_inits
+from accounting.card_fit import fitting_cards, memory_of, wanted_memory
 from accounting.choice import Preference
 from accounting.device_table import BoolArray, Int64Array, Rows
-from accounting.card_fit import fitting_cards, memory_of, wanted_memory
 from accounting.pod import ContainerKind, DeviceRequest, Pod
 from accounting.selection_mask import accepted
 from accounting.share import Share

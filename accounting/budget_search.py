@@ -10,9 +10,9 @@ from itertools import combinations
 
 import numpy as np
 
+from accounting.card_fit import fitting_cards, memory_of, wanted_memory
 from accounting.choice import Preference, ranking
 from accounting.device_table import BoolArray, Rows
-from accounting.card_fit import fitting_cards, memory_of, wanted_memory
 from accounting.pod import ContainerKind, DeviceRequest, Pod
 from accounting.share import Share
 from accounting.snapshot import View

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from accounting.allocate import Placement, allocate
-from accounting.budget import added_memory
+from accounting.budget import Chosen, added_memory
 from accounting.card_fit import wanted_memory
 from accounting.complete import STEPS
 from accounting.filter import filter_nodes
@@ -52,14 +52,17 @@ def explain_node(
     code = CODES[int(filter_nodes(snapshot, pod, np.array([row]), quota=quota).codes[0])]
     view = snapshot.take(np.array([max(row, 0)]))
     if quota.memory is not None and code in (Code.QUOTA_EXCEEDED, Code.SEARCH_LIMIT):
-        return (_budget_reason(code, view, pod, snapshot, quota.memory),)
+        fit = fit_pod(view, pod, snapshot, choose_cards=True)
+        if fit.feasible[0]:
+            return (_budget_reason(code, view, pod, snapshot, quota.memory, fit.chosen),)
     node_reason = _node_reason(code, view, pod, blockers)
     return (node_reason,) if node_reason is not None else _card_reasons(code, view, pod, snapshot, uuids)
 
 
-def _budget_reason(code: Code, view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget) -> Reason:
+def _budget_reason(
+    code: Code, view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget, chosen: Chosen
+) -> Reason:
     """Say what the pod would add on this node, and that no other choice of cards adds little enough."""
-    chosen = fit_pod(view, pod, snapshot, choose_cards=True).chosen
     added = added_memory(view, pod, snapshot, chosen)
     search = "none was found" if code is Code.SEARCH_LIMIT else "there are none"
     return Reason(

@@ -2,7 +2,7 @@
 
 Why it exists: it finds most placements that the order of the spec misses, on thousands of nodes at once; the exact
 search would decide those one by one. It must not know policies. Invariant: what it finds is a placement. Containers
-without cores come last, where they see all cores that the pod takes from a card, not just those before them in the spec.
+without cores come last, where they see all cores that the pod takes from a card, also those of containers after them.
 """
 
 from dataclasses import dataclass

@@ -109,7 +109,9 @@ def _init_is_over(container: Json, status: Json) -> bool:
 
 def _phase(policy: str, inits: list[Json], apps: list[Json], sidecars: list[Json], *, initialized: bool) -> str:
     codes = [status["state"].get("terminated", {}).get("exitCode") for status in apps]
-    if policy != "Always" and all(code is not None for code in codes):
+    # As the kubelet's getPhase: while a sidecar runs the pod has not ended, and a sidecar's exit code says nothing.
+    ended = all(code is not None for code in codes) and not any("running" in one["state"] for one in sidecars)
+    if policy != "Always" and ended:
         if not any(codes):
             return "Succeeded"
         if policy == "Never":

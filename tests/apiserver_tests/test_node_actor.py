@@ -84,6 +84,13 @@ async def test_terminal_phases(client: Client, actor: NodeActor, policy: str, ex
     assert (await actor.finish("ns", "a", exit_code))["status"]["phase"] == phase
 
 
+async def test_a_pod_has_not_ended_while_a_sidecar_runs(client: Client, actor: NodeActor) -> None:
+    await bound_pod(client, policy="Never")
+    await actor.run("ns", "a")
+    assert (await actor.end("ns", "a", "app"))["status"]["phase"] == "Running"
+    assert (await actor.end("ns", "a", "cache", exit_code=143))["status"]["phase"] == "Succeeded"
+
+
 async def test_a_failed_init_is_restarted_or_ends_the_pod(client: Client, actor: NodeActor) -> None:
     await bound_pod(client)
     await actor.start("ns", "a", "warm-up")

@@ -7,7 +7,7 @@ stays.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,8 @@ def planes(root: Path) -> Iterator[Planes]:
             shutil.rmtree(plane.folder, ignore_errors=True)
         current.clear()
 
-    def give(minor: str, *gates: str) -> ControlPlane:
-        key = (minor, gates)
+    def give(minor: str, gates: Sequence[str] = (), apis: Sequence[str] = ()) -> ControlPlane:
+        key = (minor, tuple(gates), tuple(apis))
         if not current or current[0][0] != key:
             end()
             try:
@@ -95,7 +95,8 @@ def planes(root: Path) -> Iterator[Planes]:
             except Unavailable as why:
                 pytest.fail(str(why))
             folder = root / "-".join([f"kubernetes-{binaries.version}", *gates])
-            plane = ControlPlane(binaries, folder, feature_gates=dict.fromkeys(gates, True))
+            flags = [f"--runtime-config={','.join(apis)}"] if apis else []
+            plane = ControlPlane(binaries, folder, api_flags=flags, feature_gates=dict.fromkeys(gates, True))
             current.append((key, plane))
             plane.__enter__()
         return current[0][1]

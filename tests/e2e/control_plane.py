@@ -184,9 +184,7 @@ class ControlPlane:
 
     def apply(self, manifest: Json) -> None:
         """Create an object, or replace what has its name. Raises RuntimeError."""
-        group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
-        namespace = manifest["metadata"].get("namespace")
-        path = f"{group}{f'/namespaces/{namespace}' if namespace else ''}/{manifest['kind'].lower()}s"
+        path = _path(manifest)
         end = time.monotonic() + _READY_SECONDS
         status, text = self._put(path, manifest)
         while status == _NOT_FOUND and time.monotonic() < end:
@@ -195,6 +193,10 @@ class ControlPlane:
             status, text = self._put(path, manifest)
         if status not in _DONE:
             raise RuntimeError(f"{manifest['kind']} {manifest['metadata']['name']}: {status}: {text}")
+
+    def remove(self, manifest: Json) -> None:
+        """Delete an object if it is there."""
+        self.request("DELETE", f"{_path(manifest)}/{manifest['metadata']['name']}")
 
     def _put(self, path: str, manifest: Json) -> tuple[int, str]:
         status, text = self.request("POST", path, manifest)
@@ -242,6 +244,14 @@ class ControlPlane:
         if self._gates:
             flags["feature-gates"] = self._gates
         return [self.binaries.kube_apiserver, *(f"--{name}={value}" for name, value in flags.items())]
+
+
+def _path(manifest: Json) -> str:
+    """The collection of an object's kind. Such plurals are all that is needed here."""
+    group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
+    namespace, kind = manifest["metadata"].get("namespace"), manifest["kind"].lower()
+    plural = f"{kind}es" if kind.endswith("s") else f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    return f"{group}{f'/namespaces/{namespace}' if namespace else ''}/{plural}"
 
 
 def scheduler_configuration(extender_url: str | None, *, http_timeout_seconds: float = 10.0) -> Json:

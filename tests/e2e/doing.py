@@ -5,8 +5,7 @@ anything. Invariant: everything is done through the API server or to a process, 
 """
 
 import asyncio
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ import orjson
 
 from tests.apiserver.pod_statuses import is_sidecar
 from tests.e2e.language import Given, names_of, node_of, pod_of
-from tests.e2e.telling import PODS, QUOTAS, Telling, as_list, by_node, without
+from tests.e2e.telling import PODS, QUOTAS, Json, Telling, as_list, by_node, without
 from tests.e2e.world import NAMESPACE, Refusal
 from tests.extender.objects import CORDON, REGISTER
 
@@ -33,8 +32,7 @@ class Doing(Telling):
     async def create(self, given: Mapping[str, Any]) -> None:
         """{POD: text or mapping}: pods are created, in this order."""
         for name, pod in given.items():
-            self._created_at[name] = time.monotonic()
-            await self._kube.send("POST", PODS, pod_of(name, pod, NAMESPACE))
+            await self._create_pod(pod_of(name, pod, NAMESPACE))
 
     async def burst(self, given: Mapping[str, Any]) -> None:
         """{pods: N, containers: text, name: PREFIX}: many equal pods are created, as fast as can be."""
@@ -43,10 +41,8 @@ class Doing(Telling):
         async def create(number: int) -> None:
             async with limit:
                 name = f"{given.get('name', 'p')}{number}"
-                self._created_at[name] = time.monotonic()
-                await self._kube.send("POST", PODS, pod_of(name, without(given, ("pods", "name")), NAMESPACE))
+                await self._create_pod(pod_of(name, without(given, ("pods", "name")), NAMESPACE))
 
-        self._figures["burst began"] = time.monotonic()
         await asyncio.gather(*(create(number) for number in range(given["pods"])))
 
     async def quotas(self, given: Mapping[str, Mapping[str, int]]) -> None:
@@ -127,6 +123,35 @@ class Doing(Telling):
         """{run seconds: S} or nothing: from now on every bound pod is allocated and run by itself."""
         seconds = (given or {}).get("run seconds")
         self._kubelets = asyncio.create_task(self._world.actor.follow(seconds))
+
+    async def bind(self, given: Mapping[str, str]) -> None:
+        """{POD: NODE}: another scheduler binds a pod, as the API server's Binding allows it to anybody."""
+        for name, node in given.items():
+            target = {"apiVersion": "v1", "kind": "Node", "name": node}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+            await self._kube.send("POST", f"{PODS}/{name}/binding", body)
+
+    async def annotate(self, given: Mapping[str, Mapping[str, str | None]]) -> None:
+        """{POD: {KEY: TEXT or null}}: somebody edits a pod's annotations."""
+        for name, texts in given.items():
+            await self._kube.send("PATCH", f"{PODS}/{name}", {"metadata": {"annotations": texts}})
+
+    async def apply(self, given: Sequence[Json]) -> None:
+        """[manifest, ...]: any other objects are created; they are removed at the end."""
+        for manifest in given:
+            self._applied.append(manifest)
+            await asyncio.to_thread(self._world.plane.apply, manifest)
+
+    async def remove(self, given: Given) -> None:
+        """KIND/NAME or list: such objects are removed."""
+        for text in as_list(given):
+            for manifest in [one for one in self._applied if f"{one['kind']}/{one['metadata']['name']}" == text]:
+                self._applied.remove(manifest)
+                await asyncio.to_thread(self._world.plane.remove, manifest)
+
+    async def bindings(self, given: str) -> None:
+        """denied, `held SECONDS` or allowed: what a validating webhook on Bindings does from now on."""
+        await self._world.webhook.set(given)
 
     async def unhealthy(self, given: Given) -> None:
         """CARD or list: reported as unhealthy."""

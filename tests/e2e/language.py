@@ -20,7 +20,12 @@ sidecar1, app1, app2 and so on. Inits and sidecars come before the apps, as in a
 
 A pod is such a text, or a mapping with it under `containers` and, where wanted, `annotations`, `labels`, `scheduler`,
 `node` (a preset spec.nodeName), `only` (the one node that it may run on, as a DaemonSet's pod says it), `restart`,
-`group` (the name of its PodGroup) and `grace` (seconds).
+`group` (the name of its PodGroup), `claim` (of a volume) and `grace` (seconds).
+
+Beside `title`, `source`, `nodes` and `steps` a scenario may have `lock` (the lock modes, by default none alone),
+`quotas`, `options` (of the extender), `replicas`, `lease_seconds`, `gates` (feature gates), `apis` (--runtime-config),
+`since` (the first minor that has what it needs), `scheduler` (fields of the profile in kube-scheduler's configuration),
+`overcommits` (true where the story is about a card that is over-committed) and `quick` (part of .ci/run).
 
 The verbs are the methods of `story.Story`; each says what it takes.
 """
@@ -44,7 +49,9 @@ _CONTAINER: Final = re.compile(
     r"(init|sidecar|app) (?:(\d+)|(\d+)%|(whole)|(nothing))(?: x(\d+))?(?: cores (\d+))?",
 )
 _RANGE: Final = re.compile(r"(.*)\[(\d+)-(\d+)\]")
-_POD_KEYS: Final = {"containers", "annotations", "labels", "scheduler", "node", "only", "restart", "group", "grace"}
+_POD_KEYS: Final = {
+    "containers", "annotations", "labels", "scheduler", "node", "only", "restart", "group", "grace", "claim",
+}  # fmt: skip
 
 
 class Misspelt(ValueError):
@@ -64,6 +71,9 @@ class Scenario:
     quotas: Mapping[str, Mapping[str, int]] | None = None
     options: Sequence[str] = ()
     gates: Sequence[str] = ()
+    apis: Sequence[str] = ()
+    since: str = ""
+    scheduler: Mapping[str, Any] | None = None
     replicas: int = 1
     lease_seconds: float | None = None
     overcommits: bool = False
@@ -151,6 +161,8 @@ def pod_of(name: str, given: str | Mapping[str, Any], namespace: str, scheduler:
         spec["nodeName"] = pod["node"]
     if "only" in pod:
         spec |= _daemon(pod["only"])
+    if "claim" in pod:
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": pod["claim"]}}]
     if "group" in pod:
         spec["schedulingGroup"] = {"podGroupName": pod["group"]}
     meta = {"name": name, "namespace": namespace, "labels": dict(pod.get("labels", {}))}

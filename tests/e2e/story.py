@@ -37,6 +37,8 @@ class Story(Doing, Expecting):
                 await self._take(number, step)
             await self._agrees()
         finally:
+            for manifest in reversed(self._applied):
+                await asyncio.to_thread(self._world.plane.remove, manifest)
             if self._kubelets is not None:
                 self._kubelets.cancel()
                 await asyncio.gather(self._kubelets, return_exceptions=True)
@@ -75,8 +77,14 @@ async def play(scenario: Scenario, plane: ControlPlane, folder: Path, *, lock: s
     seconds = scenario.lease_seconds
     if seconds is not None:
         options += ["--lease-duration", f"{seconds:g}", "--lease-retry", f"{seconds / 10:g}"]
-    http_timeout = 10.0 if seconds is None else seconds / 2
-    world = World(plane, folder, replicas=scenario.replicas, options=options, http_timeout_seconds=http_timeout)
+    world = World(
+        plane,
+        folder,
+        replicas=scenario.replicas,
+        options=options,
+        http_timeout_seconds=10.0 if seconds is None else seconds / 2,
+        scheduler=scenario.scheduler or {},
+    )
     async with world:
         world.write("scenario.yaml", yaml.safe_dump(dict(vars(scenario)), sort_keys=False))
         try:

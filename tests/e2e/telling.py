@@ -33,7 +33,9 @@ class Telling:
         self._seconds = WITHIN_SECONDS
         self._step_began = 0.0
         self._created_at: dict[str, float] = {}
+        self._uids: dict[str, str] = {}  # name -> UID of the pod that a step made last under it
         self._figures: Json = {}
+        self._applied: list[Json] = []
         self._kubelets: asyncio.Task[None] | None = None
 
     @property
@@ -51,8 +53,17 @@ class Telling:
         assert word == "extender", what
         return self._world.extenders[int(number or 0)].child
 
+    async def _create_pod(self, pod: Json) -> None:
+        name = pod["metadata"]["name"]
+        self._created_at[name] = time.monotonic()
+        made = await self._kube.send("POST", PODS, pod)
+        self._uids[name] = made["metadata"]["uid"]
+
     def _pod(self, name: str) -> Json:
-        return self._world.audit.pod(name) or {"spec": {}, "metadata": {}}
+        """The pod that a step made last under a name, or whoever has it."""
+        audit = self._world.audit
+        found = audit.pods.get(self._uids[name]) if name in self._uids else audit.pod(name)
+        return found or {"spec": {}, "metadata": {}}
 
     def _node(self, name: str) -> str | None:
         node: str | None = self._pod(name)["spec"].get("nodeName")

@@ -23,7 +23,13 @@ def _cases() -> list[Any]:
 async def test_scenario(
     scenario: Scenario, lock: str, minor: str, planes: Planes, folder: Path, figures: dict[str, Any]
 ) -> None:
-    plane = planes(minor, *scenario.gates)
+    if _number(minor) < _number(scenario.since or minor):
+        pytest.skip(f"Kubernetes {minor} has nothing of the kind; it came with {scenario.since}")
+    plane = planes(minor, scenario.gates, scenario.apis)
     figures.setdefault(plane.binaries.version, {})[f"{scenario.name}, {lock}"] = await play(
         scenario, plane, folder, lock=lock
     )
+
+
+def _number(minor: str) -> list[int]:
+    return [int(part) for part in minor.split(".")]

@@ -7,7 +7,7 @@ it starts have ended when it is left; the API server is then as empty as before,
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from tests.e2e.audit import Audit
 from tests.e2e.control_plane import ControlPlane, scheduler_configuration
 from tests.e2e.processes import Child, answers, free_ports
 from tests.e2e.service import Service
+from tests.e2e.webhook import BindingWebhook
 
 Json = dict[str, Any]
 NAMESPACE: Final = "default"
@@ -109,6 +110,7 @@ class World:
         replicas: int = 1,
         options: Sequence[str] = (),
         http_timeout_seconds: float = 10.0,
+        scheduler: Mapping[str, Any] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.plane = plane
@@ -118,6 +120,8 @@ class World:
         self.service = Service(self.extenders) if replicas > 1 else None
         self._http_timeout_seconds = http_timeout_seconds
         self._url = self.extenders[0].url
+        self._profile = scheduler or {}
+        self.webhook = BindingWebhook(plane)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -143,6 +147,7 @@ class World:
     def start_scheduler(self) -> None:
         """Start kube-scheduler, also after its end."""
         configuration = scheduler_configuration(self._url, http_timeout_seconds=self._http_timeout_seconds)
+        configuration["profiles"][0] |= self._profile
         self.plane.start_scheduler(configuration, self.folder / "kube-scheduler.log")
 
     def _wait_ready(self) -> None:
@@ -162,6 +167,7 @@ class World:
         await asyncio.to_thread(self._end_processes)
         if self.service is not None:
             await self.service.stop()
+        await self.webhook.stop()
         with suppress(aiohttp.ClientError, Refusal, OSError):
             await self.clean()
         await self.audit.close()

@@ -38,7 +38,7 @@ class Claims:
     """The claims of all pods, oldest first. Time is the caller's, in seconds of any steady clock."""
 
     def __init__(self, max_age_seconds: float = MAX_AGE_SECONDS) -> None:
-        self._max_age_seconds = max_age_seconds
+        self.max_age_seconds = max_age_seconds
         self._claims: OrderedDict[str, tuple[float, Claim]] = OrderedDict()  # pod UID -> when made, claim
         self.version = 0
         self.on_change: Callable[[str, Claim | None, float], None] | None = None
@@ -51,6 +51,11 @@ class Claims:
         """Return the node that a pod's claim names; None if it has no claim."""
         known = self._claims.get(uid)
         return None if known is None else known[1].node
+
+    def get(self, uid: str) -> Claim | None:
+        """Return a pod's claim."""
+        known = self._claims.get(uid)
+        return None if known is None else known[1]
 
     def put(self, uid: str, claim: Claim, now: float) -> None:
         """Make or replace a pod's claim."""
@@ -71,7 +76,7 @@ class Claims:
         """End claims that are too old."""
         while self._claims:
             uid, (made, _) = next(iter(self._claims.items()))
-            if now - made <= self._max_age_seconds:
+            if now - made <= self.max_age_seconds:
                 return
             self.drop(uid)
 

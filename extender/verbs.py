@@ -23,7 +23,7 @@ from accounting.status import CODES
 from extender.cluster import Cluster
 from extender.convert import convert_node, convert_pod
 from extender.hooks import Hooks
-from extender.texts import WIRE_TEXTS
+from extender.texts import WIRE_TEXTS, wire_text
 from extender.wire import core_v1
 from extender.wire import extender_v1 as wire
 
@@ -138,7 +138,7 @@ class Verbs:
         cluster = self.cluster
         outcome = cluster.placed(pod, node)
         if isinstance(outcome, tuple):
-            return f"{outcome[0].code}: {outcome[0].message}"
+            return wire_text(outcome[0].code)
         cluster.bind(replace(pod, node=node, allocation=outcome.allocation if pod.asks else None))
         return ""
 

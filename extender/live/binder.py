@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from accounting.allocate import Placement
 from accounting.pod import Pod
 from accounting.pod_state import PodState
+from accounting.status import Code
 from extender.cluster import Cluster
 from extender.kube.client import Answer, KubeClient, Unknown
 from extender.live.binding import BindingWriter
@@ -30,7 +31,9 @@ from extender.live.podtable import PodTable
 from extender.live.rereading import Rereading
 from extender.live.settling import Settling, Unsettled
 from extender.live.turns import Turns
+from extender.live.waiting import claim_kept
 from extender.logs import logger
+from extender.texts import wire_text
 from extender.wire.extender_v1 import BindingArgs
 
 _CONFLICT = 409
@@ -175,7 +178,10 @@ class Binder:
             return answer
         if not pod.asks or not self._settings.lock_mode:
             return await self._fit_and_write(pod, attempt)
-        async with self._locks.turn(attempt.node, attempt.wait_until) as came:
+        async with (
+            claim_kept(self._cluster, pod, attempt.node),
+            self._locks.turn(attempt.node, attempt.wait_until) as came,
+        ):
             if not came:
                 return f"NodeLocked: other pods wait for node {attempt.node}"
             return await self._bind_locked(pod, attempt)
@@ -257,9 +263,9 @@ class Binder:
     def _placed(self, pod: Pod, node: str) -> Placement | str:
         """Return the cards that the pod would get on the node now, or why it gets none; nothing is booked."""
         if pod.asks and node not in self._cluster.cache.nodes:
-            return f"NodeUnknown: node {node} is not known"
+            return wire_text(Code.NODE_UNKNOWN)
         outcome = self._cluster.placed(pod, node)
-        return outcome if isinstance(outcome, Placement) else f"{outcome[0].code}: {outcome[0].message}"
+        return outcome if isinstance(outcome, Placement) else wire_text(outcome[0].code)
 
     def _assume(self, pod: Pod, attempt: _Attempt) -> Pod | str:
         """Fit the pod on the node and book it, in one step; returns it with its cards, or why not."""

@@ -86,14 +86,14 @@ class ControlPlane:
         )
         self.etcd.start()
         self.etcd.wait_until(lambda: answers(f"{self._etcd_url}/health"), "healthy", _READY_SECONDS)
-        self.start_api_server()
+        self.api_server.start()
+        self.wait_ready()
         for document in yaml.safe_load_all(_RBAC.read_text()):
             self.apply(document)
         return self
 
-    def start_api_server(self) -> None:
-        """Start the API server, also after its end, and wait until it is ready."""
-        self.api_server.start()
+    def wait_ready(self) -> None:
+        """Wait until the API server is ready."""
         self.api_server.wait_until(self.is_ready, "ready", _READY_SECONDS)
 
     def stop(self) -> None:

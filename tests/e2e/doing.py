@@ -161,6 +161,11 @@ class Doing(Telling):
         """CARD or list: reported as healthy."""
         await self._edit_cards(given, {"health": True})
 
+    async def cards(self, given: Mapping[str, Json]) -> None:
+        """{CARD: {FIELD: VALUE}}: a card is registered otherwise, such as with another mode, type or numa."""
+        for card, change in given.items():
+            await self._edit_cards(card, change)
+
     async def cordon(self, given: Given) -> None:
         """CARD or list: cordoned, the only ones of their nodes."""
         for name, uuids in by_node(given).items():
@@ -187,7 +192,8 @@ class Doing(Telling):
         """extender, `extender 1`, scheduler or `api server`: started again; it need not be ready yet."""
         for what in as_list(given):
             if what == "api server":
-                await asyncio.to_thread(self._world.plane.start_api_server)
+                self._child(what).start()
+                await asyncio.to_thread(self._world.plane.wait_ready)
             elif what == "scheduler":
                 self._world.start_scheduler()
             else:

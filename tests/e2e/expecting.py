@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accounting.status import Code
+from extender.texts import TEXT
 from tests.e2e.audit import condition
 from tests.e2e.language import Given, card_uuid, pod_of
 from tests.e2e.telling import PODS, QUOTAS, Json, Telling, as_list, without
@@ -46,6 +48,22 @@ class Expecting(Telling):
         """{POD: TEXT}: unschedulable, with TEXT in the message that `kubectl describe pod` shows."""
         for name, text in given.items():
             await self._condition(name, "Unschedulable", text)
+
+    async def says(self, given: Mapping[str, str]) -> None:
+        """{POD: CODE or list}: the condition and an event have these codes, each once, with exactly their texts."""
+        for name, codes in given.items():
+            for code in as_list(codes):
+                text = f"{code}: {TEXT[Code(code)]}"
+                await self._condition(name, "Unschedulable", text)
+                message = condition(self._pod(name))["message"]
+                assert message.count(text) == 1, message
+                await self.event({name: text})
+            self._figures.setdefault("messages", {})[name] = condition(self._pod(name))["message"]
+
+    async def says_the_same(self, given: Sequence[str]) -> None:
+        """[POD, POD, ...]: refused for the same cause, and so with the same message."""
+        messages = {condition(self._pod(name)).get("message") for name in given}
+        assert len(messages) == 1, messages
 
     async def failed(self, given: Mapping[str, str]) -> None:
         """{POD: TEXT}: an attempt ended with an error (SchedulerError), with TEXT in the message."""

@@ -8,7 +8,7 @@ verbs that exist; what is misspelt is an error that names the file and the word.
     nodes: {n1: 1 card of 24}
     steps:
       - {create: {a: "sidecar 10, app 10"}, placed: a, held: {n1/0: 20}}
-      - {create: {b: app 12}, refused: {b: insufficient GPU memory}}
+      - {create: {b: app 12}, refused: {b: InsufficientMemory}}
       - {finish: a, placed: b, within: 5}
 
 Node: `N cards of MIB`, then optionally `slots N`, `cores N`, `count N` (the allocatable count; by default the sum of

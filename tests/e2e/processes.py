@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -39,8 +40,9 @@ class Child:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> "Child":
-        """Start it; it need not be ready yet."""
+        """Start it; it need not be ready yet. Only the main thread may: the kernel ends it with the thread."""
         assert not self.running, f"{self.name} runs already"
+        assert threading.current_thread() is threading.main_thread()
         tie = [sys.executable, "-c", _TIED] if sys.platform == "linux" else []
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -131,6 +131,10 @@ class World:
         self.audit = Audit(self.plane.session())
         self.actor = NodeActor(self._session)
         try:
+            if not self.plane.api_server.running:
+                # A scenario ended before it started it again.
+                self.plane.api_server.start()
+                await asyncio.to_thread(self.plane.wait_ready)
             await self.clean()
             for extender in self.extenders:
                 extender.start()

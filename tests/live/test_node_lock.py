@@ -370,3 +370,27 @@ def test_what_a_lock_says() -> None:
     assert parse_lock("2026-11-29T16:18:33,a,b") == LockOwner(when, "a", "b")
     for text in ("", "soon", "soon,a,b", "2026-11-29T16:18:33Z,a", "2026-11-29T16:18:33Z,a,b,c"):
         assert parse_lock(text) is None
+
+
+async def test_a_pod_that_waits_for_a_lock_keeps_its_claim() -> None:
+    async with running(node("n1"), node("n2"), lock_mode=True, http_timeout_seconds=2.0) as bench:
+        claims = bench.live.claims
+        assert claims is not None
+        claims.max_age_seconds = 0.1
+        first, second, third = (bench.kube.create(pod(name, memory=400)) for name in "abc")
+        await bench.caught_up()
+        for each in (first, second):
+            await bench.scheduler.filter(each)
+        assert await bench.scheduler.bind(first, "n1") == ""
+        # Whatever filter thought, kube-scheduler has chosen this node.
+        waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
+        await asyncio.sleep(0.5)
+        claims.expire(asyncio.get_running_loop().time())
+        assert claims.node_of(second["metadata"]["uid"]) == "n1"
+        # The third would fit on n1 beside what is booked, but not beside the claim.
+        passed = (await bench.scheduler.filter(third)).passed
+        assert (await bench.scheduler.prioritize(third, *passed))["n2"] == 10
+        async with bench.node_actor():
+            assert await waiting == ""
+        await eventually(lambda: claims.node_of(second["metadata"]["uid"]) is None)
+        await bench.agrees()

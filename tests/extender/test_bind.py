@@ -8,8 +8,10 @@ import asyncio
 
 import pytest
 
+from accounting.status import Code
 from extender.cluster import Cluster
 from extender.config import Settings
+from extender.texts import wire_text
 from tests.extender.objects import (
     ALLOCATION,
     Json,
@@ -97,7 +99,7 @@ async def test_one_of_two_pods_that_passed_filter_gets_the_room() -> None:
         for each in (first, second):
             assert (await client.filter(each, "n1"))["NodeNames"] == ["n1"]
         assert await client.bind(second, "n1") == ""
-        await check_refused(client, first, "n1", "InsufficientMemory", "600", "400")
+        await check_refused(client, first, "n1", wire_text(Code.INSUFFICIENT_MEMORY))
         assert await client.requested() == {CARD: held(1, 600)}
 
 
@@ -156,7 +158,7 @@ async def test_a_pod_that_has_ended_is_not_bound() -> None:
         await check_refused(client, pod(), "n1", "ended")
 
 
-async def test_what_no_longer_fits_is_refused_with_the_reason_and_the_numbers() -> None:
+async def test_what_no_longer_fits_is_refused_with_the_text_that_filter_has_for_it() -> None:
     full = [
         bound("holder", "n1", CARD, 950),
         node("n1", allocatable="10"),
@@ -165,15 +167,15 @@ async def test_what_no_longer_fits_is_refused_with_the_reason_and_the_numbers() 
     ]
     async with serving(*full) as client:
         await client.filter(pod(), "n1", "n2")
-        await check_refused(client, pod(), "n1", "InsufficientMemory", "100", "50")
-        await check_refused(client, pod(), "n2", "InsufficientNodeCount")
+        await check_refused(client, pod(), "n1", wire_text(Code.INSUFFICIENT_MEMORY))
+        await check_refused(client, pod(), "n2", wire_text(Code.INSUFFICIENT_NODE_COUNT))
 
 
 async def test_a_request_that_cannot_be_used_is_refused() -> None:
     asking = pod("p", [container("main", asks(1, "16Gi"))])
     async with serving(node("n1")) as client:
         await client.filter(asking, "n1")
-        await check_refused(client, asking, "n1", "InvalidRequest", "16Gi", "unit is MiB, write 16384")
+        await check_refused(client, asking, "n1", wire_text(Code.INVALID_REQUEST))
 
 
 async def test_quota_is_checked_again_at_bind() -> None:
@@ -182,7 +184,7 @@ async def test_quota_is_checked_again_at_bind() -> None:
         for each in (first, second):
             assert (await client.filter(each, "n1"))["NodeNames"] == ["n1"]
         assert await client.bind(first, "n1") == ""
-        await check_refused(client, second, "n1", "QuotaExceeded", "150", "100")
+        await check_refused(client, second, "n1", wire_text(Code.QUOTA_EXCEEDED))
         await client.delete("first")
         assert await client.bind(second, "n1") == ""
 

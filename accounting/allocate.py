@@ -14,9 +14,10 @@ from accounting.device_table import Rows
 from accounting.filter import node_open
 from accounting.fit import fit_pod
 from accounting.holdings import DeviceUse, device_uses
-from accounting.pod import Allocation, DeviceRow, Pod
+from accounting.pod import Allocation, DeviceRow, FurtherRow, Pod
 from accounting.quota import MemoryBudget
 from accounting.snapshot import Snapshot, View
+from accounting.vendor_part import merged, vendor_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,26 @@ def allocate_in(
         return None
     if not pod.asks:
         return Placement(((),) * len(pod.containers), ())
-    fit = fit_pod(view, pod, snapshot, choose_cards=True)
-    if not (fit.feasible[0] and node_open(view, pod)[0]):
+    if not node_open(view, pod, snapshot)[0]:
         return None
-    chosen = fit.chosen if budget is None else choose_within(view, pod, snapshot, fit.chosen, budget.mib)
-    if chosen is None:
-        return None
-    allocation = tuple(_rows(view, chosen, pod, position, uuids) for position in range(len(pod.containers)))
+    allocations = []
+    for part in vendor_parts(pod):
+        fit = fit_pod(view, part, snapshot, choose_cards=True)
+        if not fit.feasible[0]:
+            return None
+        chosen = _within_budget(view, part, snapshot, fit.chosen, budget)
+        if chosen is None:
+            return None
+        allocations.append(tuple(_rows(view, chosen, part, position, uuids) for position in range(len(pod.containers))))
+    allocation = allocations[0] if len(allocations) == 1 else merged(allocations)
     return Placement(allocation, device_uses(pod.containers, allocation)[0])
+
+
+def _within_budget(
+    view: View, pod: Pod, snapshot: Snapshot, chosen: Chosen, budget: MemoryBudget | None
+) -> Chosen | None:
+    own = None if budget is None else budget.of_vendor(pod.selection.vendor)
+    return chosen if own is None else choose_within(view, pod, snapshot, chosen, own.mib)
 
 
 def _rows(view: View, chosen: Chosen, pod: Pod, position: int, uuids: dict[int, str]) -> tuple[DeviceRow, ...]:
@@ -64,5 +77,5 @@ def _rows(view: View, chosen: Chosen, pod: Pod, position: int, uuids: dict[int, 
     rows = []
     for cards in devices:
         memory = memory_of(view, request, cards[:1])
-        rows.append(DeviceRow(uuids[int(cards[0])], int(np.max(memory)), request.cores))
+        rows.append(FurtherRow.of(uuids[int(cards[0])], int(np.max(memory)), request.cores, request.vendor))
     return tuple(rows)

@@ -6,7 +6,7 @@ and idempotent, and the numbers of a card are the sums over the records of the p
 events was. Source: kube-scheduler's pkg/scheduler/backend/cache/interface.go.
 """
 
-from collections.abc import Collection, Iterator, KeysView, Mapping
+from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping, Sequence
 
 import numpy as np
 
@@ -19,14 +19,17 @@ from accounting.pod_state import TRANSITIONS, PodEvent, PodState
 from accounting.quota_scope import Selector
 from accounting.snapshot import Snapshot
 from accounting.status import Problem
-from accounting.usage import NamespaceSums
+from accounting.usage import NamespaceSums, charge_names
+from accounting.vendor import DEFAULT_VENDOR_KEY
 
 
 class Cache:
     """Nodes and pod records, and the device table that follows from them."""
 
-    def __init__(self) -> None:
-        self._table = DeviceTable()
+    def __init__(self, vendors: Sequence[str] = (DEFAULT_VENDOR_KEY,)) -> None:
+        """`vendors`: the keys of those whose cards nodes may have and pods may ask for."""
+        self._vendors = {key: number for number, key in enumerate(vendors)}
+        self._table = DeviceTable(len(vendors))
         self._nodes: dict[str, Node] = {}
         self._rows: dict[str, int] = {}  # node name -> row; also nodes that are gone but still hold pods
         self._rows_shared = False
@@ -86,9 +89,23 @@ class Cache:
         """Return every node that has cards or pods, sorted; also nodes whose object is gone."""
         return sorted(self._rows)
 
-    def used(self, namespace: str, selector: Selector = ()) -> Total:
-        """Return what the namespace's pods, or those that a quota's selector takes, are charged now."""
-        return Total(**self._used.of(namespace, selector))
+    @property
+    def vendors(self) -> Sequence[str]:
+        """The keys of the vendors."""
+        return tuple(self._vendors)
+
+    def used(self, namespace: str, selector: Selector = (), vendor: str | None = None) -> Total:
+        """Return what the namespace's pods, or those that a quota's selector takes, are charged now.
+
+        `vendor`: key of the one whose cards are meant; the first one's are if it is not given.
+        """
+        number = 0 if vendor is None else self._vendors[vendor]
+        sums = self._used.of(namespace, selector)
+        return Total(*(sums.get(name, 0) for name in charge_names(number)))
+
+    def charges(self, namespace: str) -> Mapping[str, int]:
+        """Return everything that the namespace's pods are charged now, of all vendors, by name."""
+        return self._used.of(namespace)
 
     @property
     def cardless_pods(self) -> KeysView[str]:
@@ -129,9 +146,9 @@ class Cache:
                 self._node_generation,
                 self._rows,
                 self._ids,
-                self._table.share_nodes(),
-                self._table.requested.copy(),
+                (self._table.share_nodes(), self._table.requested.copy()),
                 self._snapshot,
+                self._vendors,
             )
             self._snapshot.stamps = self._stamps.copy()
         return self._snapshot
@@ -139,7 +156,7 @@ class Cache:
     def node_without(self, uid: str) -> "Cache":
         """Return a cache of a booked pod's node alone, as it is without that pod."""
         node = str(self._pods[uid].node)
-        alone = Cache()
+        alone = Cache(self.vendors)
         # Interned numbers only grow, so both caches may use one table of them.
         alone._ids = self._ids
         if node in self._nodes:
@@ -306,13 +323,15 @@ class Cache:
 
     def _count(self, record: PodRecord, sign: int) -> None:
         """Add a record's numbers to its node and namespace, or take them away."""
-        charge = zip(Total._fields, record.held_total, strict=True)
-        (self._used.add if sign > 0 else self._used.take)(record.namespace, record.scope, charge)
+        (self._used.add if sign > 0 else self._used.take)(record.namespace, record.scope, self._charge(record))
         node = str(record.node)
         row, requested = self._rows[node], self._table.requested
-        requested.count[row] += sign * record.total_peak.count
         requested.cpu_milli[row] += sign * record.cpu_milli
         self._touch(row)
+        for vendor, peak, _ in record.vendor_totals:
+            number = self._vendors[vendor]
+            counts = requested.count if number == 0 else requested.further_count[number - 1]
+            counts[row] += sign * peak.count
         for use in record.held:
             self._count_use(node, row, use, sign)
         if record.blocks is not None:
@@ -367,7 +386,7 @@ class Cache:
             self._new_row(name)
         row = self._rows[name]
         for record in pods.values():
-            self._used.take(record.namespace, record.scope, zip(Total._fields, record.held_total, strict=True))
+            self._used.take(record.namespace, record.scope, self._charge(record))
         self._table.clear_row(row)
         self._table.requested.cpu_milli[row] = self._cardless_cpu.get(name, 0)
         self._touch(row)
@@ -378,6 +397,16 @@ class Cache:
         for uid in sorted(pods):
             self._count(pods[uid], 1)
 
+    def _charge(self, record: PodRecord) -> Iterable[tuple[str, int]]:
+        """Return what a namespace is charged for a record now."""
+        if not record.several:
+            return zip(charge_names(self._vendors[record.vendor]), record.held_total, strict=True)
+        return [
+            pair
+            for vendor, total in record.held_totals
+            for pair in zip(charge_names(self._vendors[vendor]), total, strict=True)
+        ]
+
     def _lay_out(self, node: Node, row: int) -> None:
         self._reserve(len(node.devices), row + 1)
         arrays = self._table.own_nodes()
@@ -385,6 +414,8 @@ class Cache:
         arrays.card_count[row] = len(node.devices)
         arrays.count_allocatable[row] = -1 if node.count_allocatable is None else node.count_allocatable
         arrays.cpu_milli[row] = -1 if node.cpu_milli is None else node.cpu_milli
+        for vendor, allocatable in node.further_allocatable:
+            arrays.further_allocatable[self._vendors[vendor] - 1, row] = -1 if allocatable is None else allocatable
         for position, device in enumerate(node.devices):
             cell = position, row
             self._positions[node.name][device.uuid] = position
@@ -395,6 +426,8 @@ class Cache:
             arrays.numa[cell], arrays.index[cell] = device.numa, device.index
             arrays.type_id[cell], arrays.mode_id[cell] = self._intern(device.type), self._intern(device.mode)
             arrays.uuid_id[cell] = self._intern(device.uuid)
+            arrays.vendor[cell] = self._vendors[device.vendor]
+            arrays.reserved_memory[cell] = device.reserved_memory
             self._table.refresh(position, row)
 
     def _intern(self, text: str) -> int:

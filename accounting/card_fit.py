@@ -5,6 +5,8 @@ not choose cards, nor know which container asks. Invariant: what fits beside som
 the exact search relies on that.
 """
 
+import numpy as np
+
 from accounting.device_table import BoolArray, Int64Array, Rows
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.pod import DeviceRequest
@@ -53,4 +55,14 @@ def fitting_cards(
         cards &= used_slots == 0
     if share.exclusive is not None:
         cards &= ~share.exclusive
+    if request.one_size:
+        cards &= of_one_size(view, share, request)
     return cards
+
+
+def of_one_size(view: View, share: Share, request: DeviceRequest) -> BoolArray:
+    """Return the cards whose rows all have the memory of the request, unused ones included (Kunlun's slices)."""
+    slots = view.requested.slots if share.slots is None else view.requested.slots + share.slots
+    memory = view.requested.memory if share.memory is None else view.requested.memory + share.memory
+    same: BoolArray = memory == slots * np.int64(request.memory)
+    return same

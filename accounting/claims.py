@@ -20,6 +20,7 @@ from accounting.holdings import DeviceUse, requested_total
 from accounting.pod import Pod
 from accounting.quota import MemoryBudget
 from accounting.snapshot import Snapshot, View
+from accounting.vendor_part import vendor_parts
 
 #: A claim that nobody ends (the scheduler chose another node, or gave up) is forgotten after this time.
 MAX_AGE_SECONDS = 2.0
@@ -32,6 +33,9 @@ class Claim:
     node: str
     uses: tuple[DeviceUse, ...]
     count: int
+    """Of the first vendor's cards, at the peak."""
+    further_counts: tuple[tuple[str, int], ...] = ()
+    """(vendor key, count) of all other vendors' cards."""
 
 
 class Claims:
@@ -98,7 +102,7 @@ def crowded_rows(cache: Cache, snapshot: Snapshot, pod: Pod, claims: Claims) -> 
     view = snapshot.take(rows)
     for column, (node, found) in enumerate(claimed.items()):
         for claim in found:
-            hold(view, column, cache.positions(node), claim.uses, claim.count)
+            hold_claim(view, column, cache.positions(node), claim, snapshot.vendors)
     crowded = np.zeros(snapshot.columns, np.bool_)
     crowded[rows] = ~feasible_on(view.refreshed(), pod, snapshot)
     return crowded
@@ -118,8 +122,14 @@ def claim_on(
     uuids = {position: uuid for uuid, position in cache.positions(node).items()}
     beside = place_beside(cache, snapshot, pod, node, claims, budget)
     placement = beside or allocate(snapshot, pod, row, uuids, budget)
-    count = requested_total(pod.containers)[0].count
-    return None if placement is None else Claim(node, placement.peak, count)
+    return None if placement is None else claim_of(pod, node, placement, snapshot)
+
+
+def claim_of(pod: Pod, node: str, placement: Placement, snapshot: Snapshot) -> Claim:
+    """Return what a pod with these cards would hold on a node."""
+    counts = {part.selection.vendor: requested_total(part.containers)[0].count for part in vendor_parts(pod)}
+    count = counts.pop(next(iter(snapshot.vendors)), 0)
+    return Claim(node, placement.peak, count, tuple(sorted(counts.items())))
 
 
 def place_beside(
@@ -131,9 +141,16 @@ def place_beside(
         return None
     view = snapshot.take(np.array([row]))
     for claim in claims.by_node(cache, pod.uid).get(node, ()):
-        hold(view, 0, positions, claim.uses, claim.count)
+        hold_claim(view, 0, positions, claim, snapshot.vendors)
     uuids = {position: uuid for uuid, position in positions.items()}
     return allocate_in(view.refreshed(), pod, snapshot, uuids, budget)
+
+
+def hold_claim(view: View, column: int, positions: Mapping[str, int], claim: Claim, vendors: Mapping[str, int]) -> None:
+    """Add what a claim names; see `hold`."""
+    for vendor, count in claim.further_counts:
+        view.count_of(vendors[vendor])[column] += count
+    hold(view, column, positions, claim.uses, claim.count)
 
 
 def hold(view: View, column: int, positions: Mapping[str, int], uses: tuple[DeviceUse, ...], count: int) -> None:

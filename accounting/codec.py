@@ -11,9 +11,11 @@ plugin appends one more `;` at each rewrite, and some writers spell "no device" 
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from accounting.pod import Allocation, DeviceRow, UnreadableAllocation
+from accounting.pod import Allocation, DeviceRow, FurtherRow, UnreadableAllocation
 from accounting.status import Invalid
+from accounting.vendor import DEFAULT_VENDOR_KEY
 
 # At most 18 digits: Python refuses to convert very long texts, and int32 needs 10.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
@@ -33,17 +35,22 @@ def encode_allocation(allocation: Allocation, vendor_key: str) -> str:
 
 
 def decode_allocation(
-    text: str, containers: int, field: str, share: Callable[[str], str] = str
+    text: str,
+    containers: int,
+    field: str,
+    share: Callable[[str], str] = str,
+    vendor: str = DEFAULT_VENDOR_KEY,
 ) -> Allocation | UnreadableAllocation:
     """Read an annotation text for a pod with that many containers.
 
     Unreadable are: a non-empty part without a comma or with too few fields, a memory or cores value that is no integer,
     negative or too large, an empty UUID, fewer rows than containers, and devices in a row beyond them. Extra empty rows
     and extra fields are accepted. `share` returns the one text that stands for all UUIDs equal to its argument.
+    `vendor`: key of the one whose annotation it is. The type field is not read, since some writers put a model there.
     """
     rows: list[tuple[DeviceRow, ...]] = []
     for part in _rows(text):
-        row = _row(part, field, share)
+        row = _row(part, field, share, vendor)
         if isinstance(row, Invalid):
             return UnreadableAllocation(_readable_uuids(text), row)
         rows.append(row)
@@ -62,19 +69,21 @@ def _rows(text: str) -> list[str]:
     return parts if parts[-1] else parts[:-1]
 
 
-def _row(text: str, field: str, share: Callable[[str], str]) -> tuple[DeviceRow, ...] | Invalid:
+def _row(text: str, field: str, share: Callable[[str], str], vendor: str) -> tuple[DeviceRow, ...] | Invalid:
     if not text:
         return ()
     devices = []
+    # Most rows are the default vendor's, and there are very many of them.
+    make = DeviceRow if vendor == DEFAULT_VENDOR_KEY else partial(FurtherRow.of, vendor=vendor)
     for part in text.split(":"):
         if not part:
             continue
         plain = _PLAIN.fullmatch(part)
         if plain is not None:
             uuid, memory, cores = plain.groups()
-            devices.append(DeviceRow(share(uuid), int(memory), int(cores)))
+            devices.append(make(share(uuid), int(memory), int(cores)))
             continue
-        device = _device(part, field, share)
+        device = _device(part, field, share, vendor)
         if isinstance(device, Invalid):
             return device
         if device is not None:
@@ -82,7 +91,7 @@ def _row(text: str, field: str, share: Callable[[str], str]) -> tuple[DeviceRow,
     return tuple(devices)
 
 
-def _device(part: str, field: str, share: Callable[[str], str]) -> DeviceRow | Invalid | None:
+def _device(part: str, field: str, share: Callable[[str], str], vendor: str) -> DeviceRow | Invalid | None:
     fields = part.split(",")
     if len(fields) < _FIELDS:
         return Invalid(field, _shown(part), "must be uuid,type,memory,cores")
@@ -95,7 +104,7 @@ def _device(part: str, field: str, share: Callable[[str], str]) -> DeviceRow | I
         if int(number) > maximum:
             return Invalid(field, _shown(part), f"{name} {number} is more than {maximum}")
     if uuid:
-        return DeviceRow(share(uuid), int(memory), int(cores))
+        return FurtherRow.of(share(uuid), int(memory), int(cores), vendor)
     if int(memory) or int(cores):
         return Invalid(field, _shown(part), "names no card")
     return None

@@ -7,7 +7,7 @@ GenerateResourceRequests. It differs where HAMi silently turns a bad value into 
 percentages outside 0..100 and unusable memory are refused here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accounting.errors import QuantityError
@@ -46,35 +46,63 @@ def container_request(
     memory = reader.memory(vendor)
     percentage = reader.percentage(vendor.memory_percentage_resource)
     cores = reader.integer(vendor.cores_resource, _INT64_MAX)
+    if count and not reader.invalid:
+        reader.check_managed(vendor, count, memory)
     if reader.invalid or not count:
         return None, tuple(reader.invalid)
-    cores = min(vendor.default_cores if cores is None else cores, EXCLUSIVE_CORES)
-    if memory:
-        return DeviceRequest(count, memory, 0, cores), ()
-    if percentage:
-        return DeviceRequest(count, 0, percentage, cores), ()
-    if vendor.default_memory_mib:
-        return DeviceRequest(count, vendor.default_memory_mib, 0, cores), ()
-    return DeviceRequest(count, 0, _WHOLE_PERCENT, cores, whole=True), ()
+    cores = _cores(vendor, count, memory, cores)
+    if vendor.slots_only:
+        return DeviceRequest(count, 0, 0, cores, vendor=vendor.key), ()
+    if not memory and not percentage:
+        memory = vendor.default_memory_mib
+    whole = not memory and not percentage
+    share = 0 if memory else percentage or _WHOLE_PERCENT
+    return DeviceRequest(count, memory or 0, share, cores, whole, vendor.key, vendor.one_size_per_card), ()
+
+
+def _cores(vendor: Vendor, count: int, memory: int | None, asked: int | None) -> int:
+    """Return the cores of a request, 0..100."""
+    if vendor.cores_of_memory_mib:
+        mebibytes = memory or vendor.default_memory_mib
+        return min(mebibytes * _WHOLE_PERCENT // vendor.cores_of_memory_mib, EXCLUSIVE_CORES)
+    if count > 1 and vendor.several_take_all:
+        return EXCLUSIVE_CORES
+    return min(vendor.default_cores if asked is None else asked, EXCLUSIVE_CORES)
+
+
+def _rounded_up(vendor: Vendor, mebibytes: int) -> int:
+    """Return the memory of the smallest template that is large enough, else of the largest."""
+    if not mebibytes or not vendor.templates:
+        return mebibytes
+    return next((each.memory for each in vendor.templates if each.memory >= mebibytes), vendor.templates[-1].memory)
+
+
+def container_requests(
+    resources: ContainerResources, vendors: Sequence[Vendor], path: str
+) -> tuple[tuple[DeviceRequest, ...], tuple[Invalid, ...]]:
+    """Return what one container asks of the cards of each vendor, in the vendors' order, and what cannot be used."""
+    read = [container_request(resources, vendor, path) for vendor in vendors]
+    requests = tuple(request for request, _ in read if request is not None)
+    return requests, tuple(invalid for _, refused in read for invalid in refused)
 
 
 def api_charge(
-    containers: list[tuple[ContainerKind, ContainerResources]], overhead: Quantities, vendor: Vendor
+    containers: list[tuple[ContainerKind, ContainerResources]], overhead: Quantities, *vendors: Vendor
 ) -> tuple[tuple[str, int], ...]:
     """Return what the API server's quota charges for a pod, per managed resource name.
 
     The order-aware sum of the requests as written (limits where no request is given), plus overhead; not multiplied by
     the count. Source: upstream quota evaluator, `requests.<name>` of extended resources. Unreadable values count 0.
     """
-    charges = [(kind, container_charge(resources, vendor)) for kind, resources in containers]
-    return pod_charge(
-        charges, tuple((name, charged_amount(overhead[name])) for name in vendor.resources if name in overhead)
-    )
+    charges = [(kind, container_charge(resources, *vendors)) for kind, resources in containers]
+    names = [name for vendor in vendors for name in vendor.resources]
+    return pod_charge(charges, tuple((name, charged_amount(overhead[name])) for name in names if name in overhead))
 
 
-def container_charge(resources: ContainerResources, vendor: Vendor) -> tuple[tuple[str, int], ...]:
+def container_charge(resources: ContainerResources, *vendors: Vendor) -> tuple[tuple[str, int], ...]:
     """Return what is charged for one container, per resource name."""
-    written = ((name, resources.requests.get(name, resources.limits.get(name))) for name in vendor.resources)
+    names = [name for vendor in vendors for name in vendor.resources]
+    written = ((name, resources.requests.get(name, resources.limits.get(name))) for name in names)
     return tuple((name, charged_amount(raw)) for name, raw in written if raw is not None)
 
 
@@ -137,16 +165,30 @@ class _Reader:
             return None
         where, raw, quantity = found
         factor = max(vendor.memory_factor, 1)
+        largest = vendor.largest_memory_mib or _INT32_MAX
         if quantity.nano < 0:
             self._refuse(where, raw, "must not be negative")
             return None
-        if not quantity.is_integer or quantity.value() * factor > _INT32_MAX:
-            self._refuse(where, raw, _memory_hint(quantity, factor))
+        if not quantity.is_integer or quantity.value() * factor > largest:
+            self._refuse(where, raw, _memory_hint(quantity, factor, largest))
             return None
-        return quantity.value() * factor
+        return _rounded_up(vendor, quantity.value() * factor)
+
+    def check_managed(self, vendor: Vendor, count: int, memory: int | None) -> None:
+        """Refuse what this vendor's own scheduling would have to decide."""
+        name, text = vendor.count_resource, str(count)
+        if count > 1 and vendor.one_card_only:
+            self._refuse(f"{self._path}.limits[{name}]", text, "several cards are chosen by their links, not managed")
+        if count > 1 and vendor.several_only_whole and memory and memory != vendor.templates[-1].memory:
+            self._refuse(f"{self._path}.limits[{name}]", text, "several cards must be asked for whole")
+        unmanaged = self._quantity(vendor.unmanaged_resource) if vendor.unmanaged_resource else None
+        if unmanaged is not None:
+            self._refuse(unmanaged[0], unmanaged[1], "this way of sharing a card is not managed")
 
     def _quantity(self, name: str) -> tuple[str, object, Quantity] | None:
         """Return where the resource stands, how it is written, and its value; limits win over requests."""
+        if not name:
+            return None
         read = {}
         for list_name, quantities in (("limits", self._resources.limits), ("requests", self._resources.requests)):
             if name not in quantities:
@@ -176,10 +218,10 @@ def _is_huge(raw: object) -> bool:
     return isinstance(raw, int) and raw.bit_length() > 2**12
 
 
-def _memory_hint(quantity: Quantity, factor: int) -> str:
+def _memory_hint(quantity: Quantity, factor: int, largest: int) -> str:
     unit = "MiB" if factor == 1 else f"{factor} MiB"
     bytes_per_unit = _MEBI * factor
     whole_units, rest = divmod(quantity.value(), bytes_per_unit)
-    if quantity.is_integer and not rest and whole_units * factor <= _INT32_MAX:
+    if quantity.is_integer and not rest and whole_units * factor <= largest:
         return f"unit is {unit}, write {whole_units}"
-    return f"must be an integer number of {unit}" + (f" up to {_INT32_MAX // factor}" if quantity.is_integer else "")
+    return f"must be an integer number of {unit}" + (f" up to {largest // factor}" if quantity.is_integer else "")

@@ -9,7 +9,7 @@ Two groups, because they change at different rates: `NodeArrays` only when a nod
 pod event.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Self, cast
 
 import numpy as np
@@ -24,6 +24,9 @@ Rows = npt.NDArray[np.intp]
 FULL_LOAD = 1 << 20
 #: Far beyond any card that takes another row, and small enough to be shifted.
 MAX_LOAD = 1 << 55
+
+#: Marks arrays of one row per vendor but the first, which most clusters have none of.
+_PER_VENDOR = {"axis": "vendor"}
 
 # Freeing one large block teaches glibc to keep freed blocks up to its size instead of giving them back to the kernel.
 # Without this, every array that a fit makes can cost its page faults anew; a filter then took three times as long.
@@ -73,7 +76,7 @@ class Arrays:
 
     def copy(self) -> Self:
         """Return a bundle that shares nothing with this one."""
-        return type(self)(**{field.name: getattr(self, field.name).copy() for field in fields(self)})
+        return type(self)(**{each.name: getattr(self, each.name).copy() for each in fields(self)})
 
     def take(self, rows: Rows) -> Self:
         """Return the bundle of these rows, in this order."""
@@ -85,12 +88,14 @@ class Arrays:
 
     def grown(self, devices: int, rows: int) -> Self:
         """Return a copy with room for more device positions and node rows; new cells are 0."""
-        return type(self)(**{field.name: _padded(getattr(self, field.name), devices, rows) for field in fields(self)})
+        return type(self)(
+            **{each.name: _padded(getattr(self, each.name), devices, rows, each) for each in fields(self)}
+        )
 
     def clear(self, row: int) -> None:
         """Set every cell of a row to 0."""
-        for field in fields(self):
-            getattr(self, field.name)[..., row] = 0
+        for each in fields(self):
+            getattr(self, each.name)[..., row] = 0
 
 
 @dataclass(slots=True)
@@ -115,12 +120,18 @@ class NodeArrays(Arrays):
     card_count: Int32Array
     """(row,) Registered cards."""
     count_allocatable: Int64Array
-    """(row,) The kubelet's allocatable count; -1 when the node does not say."""
+    """(row,) The kubelet's allocatable count of the first vendor's resource; -1 when the node does not say."""
     cpu_milli: Int64Array
     """(row,) Allocatable CPU in thousandths; -1 when the node does not say."""
+    vendor: Int32Array
+    """The number of the card's vendor."""
+    reserved_memory: Int64Array
+    """MiB beyond `memory` that nobody gets."""
+    further_allocatable: Int64Array = field(metadata=_PER_VENDOR)
+    """(vendor - 1, row) The same as `count_allocatable` for all other vendors."""
 
     @classmethod
-    def zeros(cls, devices: int, rows: int) -> Self:
+    def zeros(cls, devices: int, rows: int, vendors: int = 1) -> Self:
         """Return arrays without any card."""
         shape = (devices, rows)
         return cls(
@@ -140,6 +151,9 @@ class NodeArrays(Arrays):
             card_count=np.zeros(rows, np.int32),
             count_allocatable=np.zeros(rows, np.int64),
             cpu_milli=np.zeros(rows, np.int64),
+            vendor=np.zeros(shape, np.int32),
+            reserved_memory=np.zeros(shape, np.int64),
+            further_allocatable=np.zeros((vendors - 1, rows), np.int64),
         )
 
 
@@ -164,14 +178,16 @@ class RequestedArrays(Arrays):
     usable: BoolArray
     """Present, healthy, not cordoned, not blocked, not over-committed, not held exclusively, with a free slot."""
     count: Int64Array
-    """(row,) Sum of the pods' peak counts, as the kubelet counts."""
+    """(row,) Sum of the pods' peak counts of the first vendor's cards, as the kubelet counts."""
     node_blocks: Int32Array
     """(row,) Pods whose unreadable allocation names no card of this node."""
     cpu_milli: Int64Array
     """(row,) CPU that the node's pods request, in thousandths; pods without cards too."""
+    further_count: Int64Array = field(metadata=_PER_VENDOR)
+    """(vendor - 1, row) The same as `count` for all other vendors."""
 
     @classmethod
-    def zeros(cls, devices: int, rows: int) -> Self:
+    def zeros(cls, devices: int, rows: int, vendors: int = 1) -> Self:
         """Return arrays in which nothing is held."""
         shape = (devices, rows)
         names = ("slots", "exclusive", "holders", "blocks")
@@ -184,6 +200,7 @@ class RequestedArrays(Arrays):
             count=np.zeros(rows, np.int64),
             node_blocks=np.zeros(rows, np.int32),
             cpu_milli=np.zeros(rows, np.int64),
+            further_count=np.zeros((vendors - 1, rows), np.int64),
         )
 
 
@@ -200,10 +217,10 @@ def card_load(requested: tuple[int, int, int], capacity: tuple[int, int, int]) -
 class DeviceTable:
     """The arrays, and the operations on one cell that keep `load` and `usable` true."""
 
-    def __init__(self) -> None:
+    def __init__(self, vendors: int = 1) -> None:
         self.devices, self.rows = 8, 64
-        self.nodes = NodeArrays.zeros(self.devices, self.rows)
-        self.requested = RequestedArrays.zeros(self.devices, self.rows)
+        self.nodes = NodeArrays.zeros(self.devices, self.rows, vendors)
+        self.requested = RequestedArrays.zeros(self.devices, self.rows, vendors)
         self._shared = False
 
     def share_nodes(self) -> NodeArrays:
@@ -253,8 +270,12 @@ class DeviceTable:
         )
 
 
-def _padded(array: npt.NDArray[np.generic], devices: int, rows: int) -> npt.NDArray[np.generic]:
-    shape = (rows,) if array.ndim == 1 else (devices, rows)
+def _padded(
+    array: npt.NDArray[np.generic], devices: int, rows: int, declared: Field[object]
+) -> npt.NDArray[np.generic]:
+    shape: tuple[int, ...] = (rows,) if array.ndim == 1 else (devices, rows)
+    if declared.metadata == _PER_VENDOR:
+        shape = array.shape[0], rows
     grown = np.zeros(shape, array.dtype)
     grown[tuple(slice(size) for size in array.shape)] = array
     return grown

@@ -13,6 +13,7 @@ from accounting.allocate import Placement, allocate
 from accounting.budget import Chosen, added_memory
 from accounting.card_fit import wanted_memory
 from accounting.complete import STEPS
+from accounting.errors import InvariantViolation
 from accounting.filter import filter_nodes
 from accounting.fit import fit_pod
 from accounting.holdings import requested_total
@@ -23,6 +24,7 @@ from accounting.rejection import ABSENT, CHECKS, FITS, card_ranks
 from accounting.share import Share
 from accounting.snapshot import Snapshot, View
 from accounting.status import CODES, Code, Reason
+from accounting.vendor_part import vendor_parts
 
 
 def explain_node(
@@ -49,13 +51,25 @@ def explain_node(
     placement = allocate(snapshot, pod, row, uuids, quota.memory) if row >= 0 else None
     if placement is not None:
         return placement
-    code = CODES[int(filter_nodes(snapshot, pod, np.array([row]), quota=quota).codes[0])]
     view = snapshot.take(np.array([max(row, 0)]))
-    if quota.memory is not None and code in (Code.QUOTA_EXCEEDED, Code.SEARCH_LIMIT):
-        fit = fit_pod(view, pod, snapshot, choose_cards=True)
-        if fit.feasible[0]:
-            return (_budget_reason(code, view, pod, snapshot, quota.memory, fit.chosen),)
-    node_reason = _node_reason(code, view, pod, blockers)
+    for part in vendor_parts(pod):
+        verdict = filter_nodes(snapshot, part, np.array([row]), quota=quota)
+        if not verdict.feasible[0]:
+            code = CODES[int(verdict.codes[0])]
+            budget = None if quota.memory is None else quota.memory.of_vendor(part.selection.vendor)
+            if budget is not None and code in (Code.QUOTA_EXCEEDED, Code.SEARCH_LIMIT):
+                fit = fit_pod(view, part, snapshot, choose_cards=True)
+                if fit.feasible[0]:
+                    return (_budget_reason(code, view, part, snapshot, budget, fit.chosen),)
+            return _part_reasons(code, view, part, snapshot, uuids, blockers)
+    raise InvariantViolation(f"pod {pod.key} has no place on {node}, and every part of it has one")
+
+
+def _part_reasons(
+    code: Code, view: View, pod: Pod, snapshot: Snapshot, uuids: Mapping[int, str], blockers: tuple[str, ...]
+) -> tuple[Reason, ...]:
+    """Return the reasons against a pod that asks for cards of one vendor."""
+    node_reason = _node_reason(code, view, pod, snapshot, blockers)
     return (node_reason,) if node_reason is not None else _card_reasons(code, view, pod, snapshot, uuids)
 
 
@@ -72,15 +86,17 @@ def _budget_reason(
     )
 
 
-def _node_reason(code: Code, view: View, pod: Pod, blockers: tuple[str, ...]) -> Reason | None:
+def _node_reason(code: Code, view: View, pod: Pod, snapshot: Snapshot, blockers: tuple[str, ...]) -> Reason | None:
     if code is Code.NODE_UNKNOWN:
         return Reason(code, "no such node")
     if code is Code.NO_DEVICES:
-        return Reason(code, "the node registers no cards")
+        of_vendor = "" if len(snapshot.vendors) == 1 else f" of {pod.selection.vendor}"
+        return Reason(code, f"the node registers no cards{of_vendor}")
     if code is Code.ALLOCATION_UNREADABLE:
         return Reason(code, f"cards of these pods cannot be told: {', '.join(blockers)}")
     if code is Code.INSUFFICIENT_NODE_COUNT:
-        allowed, taken = int(view.nodes.count_allocatable[0]), int(view.requested.count[0])
+        number = snapshot.vendors.get(pod.selection.vendor, 0)
+        allowed, taken = int(view.count_allocatable_of(number)[0]), int(view.count_of(number)[0])
         need = requested_total(pod.containers)[0].count
         gone = "; its device plugin is gone" if allowed == 0 else ""
         return Reason(
@@ -139,10 +155,12 @@ def _numbers(code: Code, cards: list[int], view: View, share: Share, request: De
         free = (view.free_memory - own)[:, 0]
         wanted = np.broadcast_to(wanted_memory(view, request), free[:, np.newaxis].shape)[:, 0]
         best = max(cards, key=lambda card: int(free[card] - wanted[card]))
+        reserved = int(nodes.reserved_memory[best, 0])
+        beside = f", {reserved} more are reserved" if reserved else ""
         share_text = f" ({request.memory_percentage} percent)" if request.memory_percentage else ""
         return (
             f"{int(wanted[best])} MiB{share_text} wanted, the freest of these cards has {int(free[best])} MiB free of "
-            f"{int(nodes.memory[best, 0])}"
+            f"{int(nodes.memory[best, 0])}{beside}"
         )
     if code is Code.INSUFFICIENT_CORES:
         own_cores = 0 if share.cores is None else share.cores
@@ -169,7 +187,8 @@ def _exclusive(cards: list[int], view: View, share: Share) -> str:
 
 _TEXT = {
     Code.TYPE_MISMATCH: "the pod's annotations exclude this model",
-    Code.MODE_MISMATCH: "the card's mode is not accepted (cards in mig mode are not managed yet)",
+    Code.MODE_MISMATCH: "the card's mode is not accepted (cards in mig mode are not managed yet), "
+    "or it holds slices of another size",
     Code.UUID_MISMATCH: "the pod's annotations exclude this card",
     Code.DEVICE_UNHEALTHY: "the card is registered as unhealthy",
     Code.DEVICE_CORDONED: "the card is cordoned",

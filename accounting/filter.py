@@ -9,14 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.budget import within
-from accounting.device_table import BoolArray, Int64Array, Rows
+from accounting.device_table import BoolArray, Int32Array, Rows
 from accounting.fit import fit_pod
 from accounting.holdings import requested_total
 from accounting.pod import Pod
 from accounting.quota import UNLIMITED, MemoryBudget, QuotaCheck
 from accounting.rejection import CodeArray, node_codes
+from accounting.selection_mask import accepted_vendor
 from accounting.snapshot import Snapshot, View
 from accounting.status import CODE_NUMBER, Code
+from accounting.vendor_part import vendor_parts
 
 #: Different questions whose hopeless nodes a snapshot remembers.
 _REMEMBERED = 64
@@ -65,17 +67,22 @@ def filter_nodes(
 
 def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget | None = None) -> BoolArray:
     """Return (column,): whether each node can take the pod: cards, node-level rules and a budget of memory together."""
-    wanted = node_open(view, pod)
-    feasible = fit_pod(view, pod, snapshot, choose_cards=False, wanted=wanted).feasible & wanted
-    if budget is not None:
-        columns = np.flatnonzero(feasible)
-        feasible[columns] = within(view.take(columns), pod, snapshot, budget.mib).feasible
+    feasible = node_open(view, pod, snapshot)
+    for part in vendor_parts(pod):
+        feasible = feasible & fit_pod(view, part, snapshot, choose_cards=False, wanted=feasible).feasible
+        own = None if budget is None else budget.of_vendor(part.selection.vendor)
+        if own is not None:
+            columns = np.flatnonzero(feasible)
+            feasible[columns] = within(view.take(columns), part, snapshot, own.mib).feasible
     return feasible
 
 
-def node_open(view: View, pod: Pod) -> BoolArray:
+def node_open(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
     """Return (column,): whether a node may take the pod apart from its cards."""
-    return _admits(view) & _count_fits(view, pod)
+    is_open = _admits(view)
+    for part in vendor_parts(pod):
+        is_open = is_open & _count_fits(view, part, snapshot)
+    return is_open
 
 
 def _admits(view: View) -> BoolArray:
@@ -85,8 +92,22 @@ def _admits(view: View) -> BoolArray:
 
 
 def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryBudget | None) -> Verdict:
-    """Judge every column of a view; `rows` are their rows in the snapshot."""
-    count_fits = _count_fits(view, pod)
+    """Judge every column of a view; `rows` are their rows in the snapshot.
+
+    Of a pod that asks for cards of several vendors, the first part that does not fit speaks for a node.
+    """
+    first, *others = (_judge_part(view, part, snapshot, rows, budget) for part in vendor_parts(pod))
+    for other in others:
+        fits = first.feasible
+        codes = np.where(fits, other.codes, first.codes)
+        unresolvable = first.unresolvable | other.unresolvable
+        first = Verdict(fits & other.feasible, codes, unresolvable, first.searched + other.searched)
+    return first
+
+
+def _judge_part(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryBudget | None) -> Verdict:
+    """Judge every column for the cards of one vendor."""
+    count_fits = _count_fits(view, pod, snapshot)
     wanted = _admits(view) & count_fits
     fit = fit_pod(view, pod, snapshot, choose_cards=False, wanted=wanted)
     feasible = fit.feasible & wanted
@@ -95,11 +116,13 @@ def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryB
     failing = np.flatnonzero(~feasible)
     if len(failing):
         part = view if len(failing) == view.columns else view.take(failing)
-        codes[failing] = _node_level(part, node_codes(part, fit, pod, snapshot, failing), count_fits[failing])
+        codes[failing] = node_codes(part, fit, pod, snapshot, failing)
+        codes[failing] = _node_level(part, codes[failing], count_fits[failing], _card_count(part, pod, snapshot))
         unresolvable[failing] = _hopeless(pod, snapshot)[rows[failing]]
     verdict = Verdict(feasible, codes, unresolvable, fit.searched)
-    if budget is not None:
-        _keep_budget(verdict, view, pod, snapshot, budget)
+    own = None if budget is None else budget.of_vendor(pod.selection.vendor)
+    if own is not None:
+        _keep_budget(verdict, view, pod, snapshot, own)
     return verdict
 
 
@@ -124,26 +147,36 @@ def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:
         if len(snapshot.hopeless) >= _REMEMBERED:
             snapshot.hopeless.clear()
         empty = snapshot.emptied()
-        open_nodes = node_open(empty, pod)
+        open_nodes = node_open(empty, pod, snapshot)
         fit = fit_pod(empty, pod, snapshot, choose_cards=False, wanted=open_nodes)
         known = snapshot.hopeless[asked] = ~((fit.feasible | fit.limited) & open_nodes)
     return known
 
 
-def _node_level(view: View, codes: CodeArray, count_fits: BoolArray) -> CodeArray:
+def _node_level(view: View, codes: CodeArray, count_fits: BoolArray, cards: Int32Array) -> CodeArray:
     """Let the reasons that concern the whole node go before those of its cards; the last one set wins."""
     codes[view.requested.node_blocks > 0] = CODE_NUMBER[Code.ALLOCATION_UNREADABLE]
     codes[~count_fits] = CODE_NUMBER[Code.INSUFFICIENT_NODE_COUNT]
-    codes[view.nodes.card_count == 0] = CODE_NUMBER[Code.NO_DEVICES]
+    codes[cards == 0] = CODE_NUMBER[Code.NO_DEVICES]
     codes[~view.nodes.registered] = CODE_NUMBER[Code.NODE_UNKNOWN]
     return codes
 
 
-def _count_fits(view: View, pod: Pod) -> BoolArray:
+def _card_count(view: View, pod: Pod, snapshot: Snapshot) -> Int32Array:
+    """Return (column,): how many cards of the pod's vendor each node registers."""
+    of_vendor = accepted_vendor(view, pod.selection, snapshot)
+    if of_vendor is None:
+        return view.nodes.card_count
+    counts: Int32Array = np.add.reduce(view.nodes.present & of_vendor, axis=0, dtype=np.int32)
+    return counts
+
+
+def _count_fits(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
     """The kubelet's own count never shrinks before a pod ends, so a pod needs its peak count."""
     need = requested_total(pod.containers)[0].count
-    allocatable: Int64Array = view.nodes.count_allocatable
-    return (allocatable < 0) | (view.requested.count + need <= allocatable)
+    number = snapshot.vendors.get(pod.selection.vendor, 0)
+    allocatable = view.count_allocatable_of(number)
+    return (allocatable < 0) | (view.count_of(number) + need <= allocatable)
 
 
 def _spread(verdict: Verdict, rows: Rows) -> Verdict:

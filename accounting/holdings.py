@@ -118,7 +118,7 @@ def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
     return _totals(
         (container.kind, (request.count, request.memory * request.count, request.cores * request.count))
         for container in containers
-        if (request := container.request) is not None
+        for request in container.requests
     )
 
 
@@ -149,7 +149,7 @@ def _phases(rows: list[tuple[ContainerKind, tuple[DeviceRow, ...]]]) -> list[lis
     phases: list[list[tuple[str, int]]] = []
     alive: list[tuple[str, int]] = []
     for kind, own in rows:
-        pairs = [(uuid, cores) for uuid, _, cores in own]
+        pairs = [(row.uuid, row.cores) for row in own]
         if kind is ContainerKind.INIT:
             phases.append([*alive, *pairs])
         else:

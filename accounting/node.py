@@ -8,6 +8,7 @@ UUID), so a device's position is the last tie-break.
 from dataclasses import dataclass, field
 
 from accounting.status import Problem
+from accounting.vendor import DEFAULT_VENDOR_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class Device:
     numa: int = 0
     mode: str = ""
     healthy: bool = True
+    vendor: str = DEFAULT_VENDOR_KEY
+    """Key of its vendor."""
+    reserved_memory: int = 0
+    """MiB that it has beyond `memory` and that nobody gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,8 @@ class Node:
     cpu_milli: int | None = None
     """Allocatable CPU in thousandths; None: the node does not say."""
     problems: tuple[Problem, ...] = field(default=(), compare=True)
+    further_allocatable: tuple[tuple[str, int | None], ...] = ()
+    """(vendor key, allocatable of its count resource) of every vendor but the first."""
 
 
 def tie_order(device: Device) -> tuple[int, int, str]:

@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from accounting.card_fit import fitting_cards, wanted_memory
+from accounting.card_fit import fitting_cards, of_one_size, wanted_memory
 from accounting.device_table import BoolArray, Int64Array, Rows
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.phases import Phases
@@ -141,6 +141,8 @@ def _numbers(patterns: Patterns) -> list[Int64Array]:
     ]
     if any(request.memory_percentage for request in asked):
         keys.append(view.nodes.memory)
+    of_one = [request for request in dict.fromkeys(asked) if request.one_size]
+    keys += [of_one_size(view, Share.of(view), request).astype(np.int64) for request in of_one]
     # What cannot be used at all is of one kind.
     return [np.where(patterns.usable, key, 0) for key in keys]
 

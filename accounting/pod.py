@@ -13,6 +13,7 @@ from accounting.policy import Policies
 from accounting.quota_scope import PodScope
 from accounting.selection import Selection
 from accounting.status import Invalid
+from accounting.vendor import DEFAULT_VENDOR_KEY
 
 
 class ContainerKind(StrEnum):
@@ -35,6 +36,10 @@ class DeviceRequest(NamedTuple):
     """Percent of a card, 0..100. 100 takes the card for itself, 0 asks for no share of compute."""
     whole: bool = False
     """True when neither memory nor a percentage was asked, so that the whole card is meant."""
+    vendor: str = DEFAULT_VENDOR_KEY
+    """Key of the vendor whose cards are asked for."""
+    one_size: bool = False
+    """The card must hold nothing but rows of the same memory."""
 
 
 class DeviceRow(NamedTuple):
@@ -43,6 +48,40 @@ class DeviceRow(NamedTuple):
     uuid: str
     memory: int
     cores: int
+
+    @property
+    def vendor(self) -> str:
+        """Key of the card's vendor."""
+        return DEFAULT_VENDOR_KEY
+
+
+class FurtherRow(DeviceRow):
+    """A row on a card of another vendor than the default one. Apart from that it is a row like any other."""
+
+    _vendor: str
+
+    @classmethod
+    def of(cls, uuid: str, memory: int, cores: int, vendor: str) -> DeviceRow:
+        """Return a row; of the default vendor, a plain one."""
+        if vendor == DEFAULT_VENDOR_KEY:
+            return DeviceRow(uuid, memory, cores)
+        row = cls(uuid, memory, cores)
+        row._vendor = vendor
+        return row
+
+    @property
+    def vendor(self) -> str:
+        """Key of the card's vendor."""
+        return self._vendor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FurtherRow) and tuple(self) == tuple(other) and self._vendor == other._vendor
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((tuple(self), self._vendor))
 
 
 #: One entry per container, in the order of `Pod.containers`.
@@ -64,6 +103,13 @@ class Container:
     name: str
     kind: ContainerKind
     request: DeviceRequest | None = None
+    further_requests: tuple[DeviceRequest, ...] = ()
+    """What it asks of the cards of other vendors, one request per vendor."""
+
+    @property
+    def requests(self) -> tuple[DeviceRequest, ...]:
+        """Everything that it asks for."""
+        return () if self.request is None else (self.request, *self.further_requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +138,10 @@ class Pod:
     """By what a ResourceQuota with scopes selects it."""
     cpu_milli: int = 0
     """Thousandths of a CPU that kube-scheduler counts for the pod on its node, from its Binding to its end."""
+    further_selections: tuple[Selection, ...] = ()
+    """For a pod that asks for cards of several vendors: the selections of those after `selection`'s."""
+    ignored: tuple[Invalid, ...] = ()
+    """Words in annotations that mean nothing and change nothing."""
 
     def with_allocation(self, allocation: Allocation | UnreadableAllocation | None) -> "Pod":
         """Return the pod with other rows. What `dataclasses.replace` does, in a fraction of its time."""
@@ -111,6 +161,8 @@ class Pod:
             self.api_charge,
             self.scope,
             self.cpu_milli,
+            self.further_selections,
+            self.ignored,
         )
 
     @property

@@ -6,11 +6,14 @@ must not know arrays or nodes' cards. Invariant: a record is a pure function of 
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from accounting.holdings import DeviceUse, Total, device_uses, one_card_total, pod_total, requested_total
 from accounting.pod import Pod, UnreadableAllocation
 from accounting.quota_scope import PodScope
 from accounting.status import Problem, ProblemCode
+from accounting.vendor import DEFAULT_VENDOR_KEY
+from accounting.vendor_part import part_of, requested_vendors, rows_of
 
 
 class State(StrEnum):
@@ -19,6 +22,14 @@ class State(StrEnum):
     PEAK = "peak"
     STEADY = "steady"
     RELEASED = "released"
+
+
+class VendorTotals(NamedTuple):
+    """A pod's totals over one vendor's cards."""
+
+    vendor: str
+    peak: Total
+    steady: Total
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,10 @@ class PodRecord:
     scope: PodScope = PodScope()
     """By what a ResourceQuota with scopes selects the pod."""
     cpu_milli: int = 0
+    vendor: str = DEFAULT_VENDOR_KEY
+    """Key of the vendor whose cards it is about, if it is about one vendor's."""
+    several: tuple[VendorTotals, ...] = ()
+    """Its totals by vendor, if it is about cards of several vendors; `total_peak` and `total_steady` are over all."""
 
     @property
     def key(self) -> str:
@@ -59,6 +74,20 @@ class PodRecord:
         if self.state is State.RELEASED:
             return ()
         return self.peak if self.state is State.PEAK else self.steady
+
+    @property
+    def vendor_totals(self) -> "tuple[VendorTotals, ...]":
+        """Its totals by vendor."""
+        return self.several or (VendorTotals(self.vendor, self.total_peak, self.total_steady),)
+
+    @property
+    def held_totals(self) -> tuple[tuple[str, Total], ...]:
+        """What a namespace's quotas are charged for the pod now, by vendor key."""
+        if not self.several:
+            return ((self.vendor, self.held_total),)
+        if self.state is State.RELEASED:
+            return ()
+        return tuple((vendor, peak if self.state is State.PEAK else steady) for vendor, peak, steady in self.several)
 
     @property
     def held_total(self) -> Total:
@@ -85,6 +114,8 @@ class PodRecord:
             self.edited,
             self.scope,
             self.cpu_milli,
+            self.vendor,
+            self.several,
         )
 
     def with_allocation_of(self, earlier: "PodRecord") -> "PodRecord":
@@ -98,6 +129,8 @@ class PodRecord:
             blocks=None,
             readable=True,
             edited=earlier.edited,
+            vendor=earlier.vendor,
+            several=earlier.several,
         )
 
     def edited_after(self, earlier: "PodRecord") -> "PodRecord":
@@ -115,6 +148,7 @@ class PodRecord:
             steady=_larger(self.steady, earlier.steady),
             total_peak=Total(*map(max, self.total_peak, earlier.total_peak)),
             total_steady=Total(*map(max, self.total_steady, earlier.total_steady)),
+            several=_larger_totals(self, earlier),
             problem=Problem(ProblemCode.UNDECODABLE_ALLOCATION, f"pod {self.key}", message),
             edited=True,
         )
@@ -146,6 +180,9 @@ def record_pod(pod: Pod) -> PodRecord:
         totals = requested_total(pod.containers)
         readable = readable and not pod.asks
     suspect = pod.node is not None and not pod.terminal
+    vendors = requested_vendors(pod)
+    if isinstance(allocation, tuple):
+        vendors = tuple(dict.fromkeys((*vendors, *(row.vendor for own in allocation for row in own))))
     return PodRecord(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -161,7 +198,17 @@ def record_pod(pod: Pod) -> PodRecord:
         readable=readable,
         scope=pod.scope,
         cpu_milli=0 if pod.terminal else pod.cpu_milli,
+        vendor=vendors[0] if vendors else DEFAULT_VENDOR_KEY,
+        several=_by_vendor(pod, vendors) if len(vendors) > 1 else (),
     )
+
+
+def _by_vendor(pod: Pod, vendors: tuple[str, ...]) -> tuple[VendorTotals, ...]:
+    """Return a pod's totals by vendor, from its rows or else from its spec."""
+    allocation = pod.allocation
+    if not isinstance(allocation, tuple):
+        return tuple(VendorTotals(key, *requested_total(part_of(pod, key).containers)) for key in sorted(vendors))
+    return tuple(VendorTotals(key, *pod_total(pod.containers, rows_of(allocation, key))) for key in sorted(vendors))
 
 
 def _larger(one: tuple[DeviceUse, ...], other: tuple[DeviceUse, ...]) -> tuple[DeviceUse, ...]:
@@ -171,6 +218,18 @@ def _larger(one: tuple[DeviceUse, ...], other: tuple[DeviceUse, ...]) -> tuple[D
         also = uses.get(use.uuid)
         uses[use.uuid] = use if also is None else _max(use, also)
     return tuple(uses[uuid] for uuid in sorted(uses))
+
+
+def _larger_totals(one: PodRecord, other: PodRecord) -> tuple[VendorTotals, ...]:
+    """Return per vendor the larger of both totals; empty if both are about the same one vendor."""
+    if not (one.several or other.several) and one.vendor == other.vendor:
+        return ()
+    totals = {each.vendor: each for each in other.vendor_totals}
+    for vendor, peak, steady in one.vendor_totals:
+        _, also_peak, also_steady = totals.get(vendor, VendorTotals(vendor, Total(), Total()))
+        larger = Total(*map(max, peak, also_peak)), Total(*map(max, steady, also_steady))
+        totals[vendor] = VendorTotals(vendor, *larger)
+    return tuple(totals[vendor] for vendor in sorted(totals))
 
 
 def _max(one: DeviceUse, other: DeviceUse) -> DeviceUse:

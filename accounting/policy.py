@@ -64,6 +64,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 #: A weighted load, in units of 2^-20 of a card and packed with a card's position, must fit in 64 bits.
 _WEIGHT_MAX = 2**31 - 1
 _SORT_KEYS = {"binpack": CardKey.HIGH_LOAD, "spread": CardKey.LOW_LOAD, "numa": CardKey.HIGH_NUMA}
+_CARD_WORDS = frozenset({*_SORT_KEYS, "mutex", "topology-aware"})
 
 
 def parse_node_policy(text: str) -> NodePolicy:
@@ -82,6 +83,17 @@ def parse_card_policy(text: str) -> CardPolicy:
         return CardPolicy((CardKey.FEW_SLOTS,), mutex=True)
     keys = tuple(_SORT_KEYS[word] for word in words if word in _SORT_KEYS) or (CardKey.LOW_LOAD,)
     return CardPolicy(keys, mutex=mutex, chained=len(words) > 1 or words == ["numa"])
+
+
+def unknown_node_words(text: str) -> tuple[str, ...]:
+    """Return what in a node policy means nothing; HAMi takes it for binpack."""
+    return () if text.strip() in {policy.value for policy in NodePolicy} else (text.strip(),)
+
+
+def unknown_card_words(text: str) -> tuple[str, ...]:
+    """Return the words of a card policy that mean nothing; HAMi ignores them."""
+    words = (word.strip() for word in text.split(","))
+    return tuple(word for word in words if word not in _CARD_WORDS)
 
 
 def card_keys(policy: CardPolicy, *, numa_bind: bool) -> tuple[CardKey, ...]:

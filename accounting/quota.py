@@ -7,7 +7,7 @@ HAMi v2.10 reads `limits.<memory>` and `limits.<cores>`; Kubernetes itself enfor
 resources, so both spellings count here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ from accounting.pod import Pod
 from accounting.quantity import parse_quantity
 from accounting.quota_scope import Selector, selects
 from accounting.status import Problem, ProblemCode
-from accounting.vendor import Vendor
+from accounting.vendor import DEFAULT_VENDOR_KEY, Vendor
+from accounting.vendor_part import vendor_parts
 
 _LIMITS, _REQUESTS = "limits.", "requests."
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
@@ -91,6 +92,14 @@ class MemoryBudget(NamedTuple):
     limit: Limit
     """The limit that leaves least."""
     used: int
+    vendor: str = DEFAULT_VENDOR_KEY
+    """Key of the vendor whose cards' memory it is."""
+    further: "tuple[MemoryBudget, ...]" = ()
+    """The budgets of other vendors' cards."""
+
+    def of_vendor(self, vendor: str) -> "MemoryBudget | None":
+        """Return the budget for one vendor's cards."""
+        return next((each for each in (self, *self.further) if each.vendor == vendor), None)
 
 
 class QuotaCheck(NamedTuple):
@@ -104,14 +113,21 @@ class QuotaCheck(NamedTuple):
 UNLIMITED = QuotaCheck()
 
 
-def read_quota(namespace: str, name: str, hard: Mapping[str, object], vendor: Vendor, selector: Selector = ()) -> Quota:
-    """Read a ResourceQuota. What is meant for the vendor's resources and limits nothing is a problem."""
+def read_quota(
+    namespace: str,
+    name: str,
+    hard: Mapping[str, object],
+    vendors: Vendor | Sequence[Vendor],
+    selector: Selector = (),
+) -> Quota:
+    """Read a ResourceQuota. What is meant for a vendor's resources and limits nothing is a problem."""
     limits: dict[str, int] = {}
     enforced: set[str] = set()
     found = []
     for key, raw in sorted(hard.items()):
         prefix, resource = _split(key)
-        if not _is_meant(resource, vendor):
+        vendor = _meant_vendor(resource, (vendors,) if isinstance(vendors, Vendor) else vendors)
+        if vendor is None:
             continue
         why = _why_unknown(prefix, resource, vendor)
         limit = None if why else _limit(raw)
@@ -135,8 +151,9 @@ def read_quota(namespace: str, name: str, hard: Mapping[str, object], vendor: Ve
 class QuotaTable:
     """All quota objects, and the limits that follow from them."""
 
-    def __init__(self, vendor: Vendor) -> None:
-        self._vendor = vendor
+    def __init__(self, *vendors: Vendor) -> None:
+        self._of_resource = {name: vendor for vendor in vendors for name in managed_resources(vendor) if name}
+        self._first = vendors[0]
         self._of_namespace: dict[str, dict[str, Quota]] = {}
         self._limits: dict[str, tuple[Limit, ...]] = {}
         """By namespace; only those with a limit."""
@@ -183,40 +200,52 @@ class QuotaTable:
         """Return the namespaces that have a limit, sorted."""
         return sorted(self._limits)
 
-    def check(self, pod: Pod, used: Callable[[Selector], Total]) -> QuotaCheck:
+    def check(self, pod: Pod, used: Callable[..., Total]) -> QuotaCheck:
         """Return which limits of its namespace a pod would pass, in its true positions, and what is left for it.
 
-        `used`: what the namespace's other pods that a selector takes are charged. A dimension that adds nothing passes
+        `used`: what the namespace's other pods that a selector takes are charged for the first vendor's cards, or with
+        a vendor's key as second argument for that one's. A dimension that adds nothing passes
         no limit. What is known only on a card counts at least 1 MiB, so that a limit that is reached blocks it.
         """
         limits = self._limits.get(pod.namespace)
         if limits is None:
             return UNLIMITED
-        least, certain = least_total(pod.containers)
-        exceeded, budget = [], None
+        least_of = {part.selection.vendor: least_total(part.containers) for part in vendor_parts(pod)}
+        exceeded, budgets = [], dict[str, MemoryBudget]()
         for limit in limits:
-            if not selects(limit.selector, pod.scope):
+            vendor = self._of_resource[limit.resource]
+            if vendor.key not in least_of or not selects(limit.selector, pod.scope):
                 continue
-            have, more = self.amount(used(limit.selector), limit.resource), self.amount(least, limit.resource)
-            at_least = not certain and limit.resource == self._vendor.memory_resource
+            least, certain = least_of[vendor.key]
+            have = self.amount(self.used_of(limit, used, limit.selector), limit.resource)
+            more = self.amount(least, limit.resource)
+            at_least = not certain and limit.resource == vendor.memory_resource
             if more and have + more > limit.hard:
                 exceeded.append(Exceeded(limit, have, more, at_least))
-            elif at_least and (budget is None or limit.hard - have < budget.mib):
-                budget = MemoryBudget(limit.hard - have, limit, have)
-        return QuotaCheck(tuple(exceeded), None if exceeded else budget)
+            elif at_least and (vendor.key not in budgets or limit.hard - have < budgets[vendor.key].mib):
+                budgets[vendor.key] = MemoryBudget(limit.hard - have, limit, have, vendor.key)
+        if exceeded or not budgets:
+            return QuotaCheck(tuple(exceeded))
+        first, *others = budgets.values()
+        return QuotaCheck(memory=first._replace(further=tuple(others)))
 
-    def passed(self, used: Callable[[str, Selector], Total]) -> list[Exceeded]:
+    def used_of(self, limit: Limit, used: Callable[..., Total], *arguments: object) -> Total:
+        """Return what is used of the cards that a limit is about. `used` is told their vendor, if not the first."""
+        vendor = self._of_resource[limit.resource]
+        return used(*arguments) if vendor == self._first else used(*arguments, vendor.key)
+
+    def passed(self, used: Callable[..., Total]) -> list[Exceeded]:
         """Return the limits below what is used: a peak came back, or the limit was lowered. Nothing is evicted."""
         return [
             Exceeded(limit, have, 0)
             for namespace in self.namespaces()
             for limit in self._limits[namespace]
-            if (have := self.amount(used(namespace, limit.selector), limit.resource)) > limit.hard
+            if (have := self.amount(self.used_of(limit, used, namespace, limit.selector), limit.resource)) > limit.hard
         ]
 
     def amount(self, total: Total, resource: str) -> int:
         """Return a total's number for a managed resource name."""
-        return total[managed_resources(self._vendor).index(resource)]
+        return total[managed_resources(self._of_resource[resource]).index(resource)]
 
     def _renew(self, namespace: str) -> None:
         quotas = self._of_namespace[namespace]
@@ -261,6 +290,12 @@ def _split(key: str) -> tuple[str, str]:
     return prefix, key.removeprefix(prefix)
 
 
+def _meant_vendor(resource: str, vendors: Sequence[Vendor]) -> Vendor | None:
+    """Return the vendor that a key is about: the one that has the resource, else one that it may be misspelt for."""
+    owners = [vendor for vendor in vendors if resource in vendor.resources]
+    return next(iter(owners), None) or next((each for each in vendors if _is_meant(resource, each)), None)
+
+
 def _is_meant(resource: str, vendor: Vendor) -> bool:
     """Whether a key is about this vendor's resources, perhaps misspelt: `request.nvidia.com/gpu`, `gpumem`."""
     domain, _, name = resource.lower().rpartition("/")
@@ -272,11 +307,11 @@ def _is_meant(resource: str, vendor: Vendor) -> bool:
 def _why_unknown(prefix: str, resource: str, vendor: Vendor) -> str:
     """Return why a key limits nothing; empty if it limits something."""
     managed = managed_resources(vendor)
-    if resource in managed:
+    if resource and resource in managed:
         return "" if prefix else f"needs a prefix, write {_REQUESTS}{resource} or {_LIMITS}{resource}"
     if resource == vendor.memory_percentage_resource:
         return f"percentages are charged as memory, limit {_REQUESTS}{vendor.memory_resource}"
-    return f"names nothing that is managed, so it limits nothing; managed are {', '.join(managed)}"
+    return f"names nothing that is managed, so it limits nothing; managed are {', '.join(filter(None, managed))}"
 
 
 def _limit(raw: object) -> int | None:

@@ -7,12 +7,13 @@ anything. Invariant: where the two numbers differ there is a reason; where they 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from accounting.holdings import least_total
+from accounting.holdings import Total, least_total
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
 from accounting.quota import Limit, managed_resources
 from accounting.quota_scope import selects
 from accounting.vendor import Vendor
+from accounting.vendor_part import part_of
 
 
 class Charge(NamedTuple):
@@ -63,13 +64,15 @@ def namespace_differences(limit: Limit, pods: Iterable[tuple[Pod, PodRecord]], v
     for pod, record in pods:
         if pod.namespace != limit.namespace or pod.terminal or not selects(limit.selector, pod.scope):
             continue
-        charged, shrunk = dict(pod.api_charge).get(limit.resource, 0), record.total_peak[at] - record.held_total[at]
+        charged = dict(pod.api_charge).get(limit.resource, 0)
+        peak = next((each.peak[at] for each in record.vendor_totals if each.vendor == vendor.key), 0)
+        shrunk = peak - dict(record.held_totals).get(vendor.key, Total())[at]
         if pod.node is None:
             why = ["not bound yet, so only the API server charges them"] if charged else []
         else:
             why = ["their inits are over, which the API server charges to the end"] * bool(shrunk)
-            if record.total_peak[at] != charged:
-                why += pod_differences(pod, limit.resource, vendor)
+            if peak != charged:
+                why += pod_differences(part_of(pod, vendor.key), limit.resource, vendor)
         for each in why:
             reasons[each] = reasons.get(each, 0) + 1
     return [f"{why} ({count} {'pod' if count == 1 else 'pods'})" for why, count in sorted(reasons.items())]

@@ -7,11 +7,13 @@ Source: HAMi v2.10's register annotation; absent keys mean 0, false or "", so ab
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from accounting.node import Device, tie_order
+from accounting.selection import Tokens, contains, type_tokens
 from accounting.status import Problem, ProblemCode
+from accounting.vendor import NVIDIA, Vendor
 
 _INT32_MAX = 2**31 - 1
 #: Fitting packs a card's position into 7 bits. No machine comes near.
@@ -26,6 +28,19 @@ _LEGACY_FIELDS = (7, 9)
 
 
 @dataclass(frozen=True, slots=True)
+class ReservedMemory:
+    """Memory that nobody gets, for driver and contexts: (tokens of a model, MiB), see `accounting.selection`."""
+
+    models: tuple[tuple[Tokens, int], ...] = ()
+
+    def of(self, model: str) -> int:
+        """Return the MiB held back of a card: of all models that match, the one with the most tokens decides."""
+        tokens = type_tokens(model)
+        matching = [(len(wanted), mebibytes) for wanted, mebibytes in self.models if contains(tokens, wanted)]
+        return max(matching, default=(0, 0))[1]
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
     """A node's cards in tie order, the UUIDs that it names more than once, and what was wrong."""
 
@@ -34,7 +49,7 @@ class Register:
     problems: tuple[Problem, ...] = ()
 
 
-def read_register(node: str, value: object) -> Register:
+def read_register(node: str, value: object, vendor: Vendor = NVIDIA) -> Register:
     """Read a node's decoded register annotation: a list of objects with id, index, count, devmem, devcore and so on.
 
     An entry that cannot be used is left out and reported; the others stand. The first of two entries with one UUID
@@ -48,7 +63,7 @@ def read_register(node: str, value: object) -> Register:
     duplicated: set[str] = set()
     problems: list[Problem] = []
     for position, entry in enumerate(value):
-        device = _device(entry)
+        device = _device(entry, vendor)
         if isinstance(device, str):
             problems.append(_problem(ProblemCode.UNREADABLE_REGISTER, node, f"entry {position}: {device}"))
         elif device.uuid in devices:
@@ -59,6 +74,41 @@ def read_register(node: str, value: object) -> Register:
         Problem(ProblemCode.DUPLICATE_DEVICE, f"node {node} device {uuid}", "is registered more than once on this node")
         for uuid in sorted(duplicated)
     ]
+    return Register(tuple(sorted(devices.values(), key=tie_order)), frozenset(duplicated), tuple(problems))
+
+
+def with_reserved(register: Register, reserved: ReservedMemory) -> Register:
+    """Return a register whose cards have the reserved memory taken off, at most all that they have."""
+    if not reserved.models:
+        return register
+    return replace(register, devices=tuple(_without(device, reserved.of(device.type)) for device in register.devices))
+
+
+def _without(device: Device, mebibytes: int) -> Device:
+    taken = min(mebibytes, device.memory)
+    return replace(device, memory=device.memory - taken, reserved_memory=taken) if taken else device
+
+
+def merge_registers(node: str, registers: Sequence[Register]) -> Register:
+    """Return the cards of all vendors of one node. A UUID that two vendors register is a duplicated card."""
+    if len(registers) == 1:
+        return registers[0]
+    devices: dict[str, Device] = {}
+    duplicated = {uuid for register in registers for uuid in register.duplicated}
+    problems = [problem for register in registers for problem in register.problems]
+    for register in registers:
+        if len(devices) + len(register.devices) > MAX_DEVICES:
+            why = (
+                f"has more than {MAX_DEVICES} cards of all vendors; those of {register.devices[0].vendor} are left out"
+            )
+            problems.append(_problem(ProblemCode.UNREADABLE_REGISTER, node, why))
+            continue
+        for device in register.devices:
+            first = devices.setdefault(device.uuid, device)
+            if first is not device:
+                duplicated.add(device.uuid)
+                why = f"is registered by the vendors {first.vendor} and {device.vendor}"
+                problems.append(Problem(ProblemCode.DUPLICATE_DEVICE, f"node {node} device {device.uuid}", why))
     return Register(tuple(sorted(devices.values(), key=tie_order)), frozenset(duplicated), tuple(problems))
 
 
@@ -100,7 +150,7 @@ def encode_legacy_register(devices: Iterable[Device]) -> str:
     )
 
 
-def _device(entry: object) -> Device | str:
+def _device(entry: object, vendor: Vendor) -> Device | str:
     if not isinstance(entry, Mapping):
         return f"must be an object, is {type(entry).__name__}"
     uuid = entry.get("id")
@@ -122,11 +172,12 @@ def _device(entry: object) -> Device | str:
         index=numbers["index"],
         slots=numbers["count"],
         memory=numbers["devmem"],
-        cores=numbers["devcore"],
+        cores=vendor.registered_cores or numbers["devcore"],
         numa=numbers["numa"],
         type=entry.get("type") or "",
         mode=entry.get("mode") or "",
         healthy=bool(entry.get("health")),
+        vendor=vendor.key,
     )
 
 

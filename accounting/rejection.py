@@ -8,12 +8,12 @@ without a rejection is exactly a card that fits.
 import numpy as np
 import numpy.typing as npt
 
-from accounting.card_fit import wanted_memory
+from accounting.card_fit import of_one_size, wanted_memory
 from accounting.device_table import BoolArray, Int32Array, Rows
 from accounting.fit import Fit
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.pod import DeviceRequest, Pod
-from accounting.selection_mask import accepted_modes, accepted_types, accepted_uuids
+from accounting.selection_mask import accepted_modes, accepted_types, accepted_uuids, accepted_vendor
 from accounting.share import Share
 from accounting.snapshot import Snapshot, View
 from accounting.status import CODE_NUMBER, Code
@@ -31,6 +31,7 @@ CHECKS: tuple[Code, ...] = (
     Code.DEVICE_OVERCOMMITTED,
     Code.EXCLUSIVE_CONFLICT,
     Code.INSUFFICIENT_SLOTS,
+    Code.MODE_MISMATCH,
     Code.EXCLUSIVE_CONFLICT,
     Code.INSUFFICIENT_MEMORY,
     Code.INSUFFICIENT_CORES,
@@ -62,19 +63,22 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
         ~view.overcommitted,
         ~held,
         view.free_slots > own_slots,
+        of_one_size(view, share, request) if request.one_size else None,
         unused if pod.policies.card.mutex else None,
         view.free_memory - (0 if share.memory is None else share.memory) >= wanted_memory(view, request),
         (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0)),
         unused if whole else None,
     ]
-    # The rank is the number of checks passed before the first failure.
-    alive = nodes.present.copy()
-    ranks = np.zeros(nodes.present.shape, np.int32)
+    # The rank is the number of checks passed before the first failure. Another vendor's cards are as good as none.
+    of_vendor = accepted_vendor(view, selection, snapshot)
+    present = nodes.present if of_vendor is None else nodes.present & of_vendor
+    alive = present.copy()
+    ranks = np.zeros(present.shape, np.int32)
     for passed in passes:
         if passed is not None:
             alive &= passed
         ranks += alive
-    return np.where(nodes.present, ranks, ABSENT)
+    return np.where(present, ranks, ABSENT)
 
 
 def node_codes(part: View, fit: Fit, pod: Pod, snapshot: Snapshot, columns: Rows) -> CodeArray:

@@ -1,4 +1,4 @@
-"""Which cards a pod may use at all: by UUID, model, mode and NUMA node.
+"""Which cards a pod may use at all: by vendor, UUID, model, mode and NUMA node.
 
 Why it exists: a pod's selecting annotations become one value and three yes/no questions. It must not know usage.
 Invariant: an answer depends on the card and the selection alone.
@@ -8,6 +8,8 @@ A100 (HAMi#295, HAMi#1485).
 
 import re
 from dataclasses import dataclass
+
+from accounting.vendor import DEFAULT_VENDOR_KEY
 
 _TOKEN = re.compile(r"[0-9a-z]+")
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -30,6 +32,8 @@ class Selection:
     """A card fits if its mode is a substring of this text; empty sets no limit."""
     numa_bind: bool = False
     """All cards of one container come from one NUMA node."""
+    vendor: str = DEFAULT_VENDOR_KEY
+    """Key of the one vendor whose cards are meant."""
 
     @property
     def limits_types(self) -> bool:
@@ -48,9 +52,9 @@ class Selection:
     def accepts_type(self, model: str) -> bool:
         """Whether the card may be used by its registered model."""
         tokens = type_tokens(model)
-        if any(_contains(tokens, entry) for entry in self.nouse_types):
+        if any(contains(tokens, entry) for entry in self.nouse_types):
             return False
-        return not self.use_types or any(_contains(tokens, entry) for entry in self.use_types)
+        return not self.use_types or any(contains(tokens, entry) for entry in self.use_types)
 
     def accepts_mode(self, mode: str) -> bool:
         """Whether the card's mode is one that this release places on and that the pod accepts."""
@@ -79,6 +83,6 @@ def parse_bool(text: str) -> bool | None:
     return False if text in _FALSE else None
 
 
-def _contains(tokens: Tokens, wanted: Tokens) -> bool:
-    """Whether `wanted` stands in `tokens` as a run of whole tokens; no tokens stand nowhere."""
+def contains(tokens: Tokens, wanted: Tokens) -> bool:
+    """Return whether `wanted` stands in `tokens` as a run of whole tokens; no tokens stand nowhere."""
     return bool(wanted) and any(tokens[at : at + len(wanted)] == wanted for at in range(len(tokens) - len(wanted) + 1))

@@ -17,6 +17,7 @@ def accepted(view: View, selection: Selection, snapshot: Snapshot) -> BoolArray 
     masks = [
         mask
         for mask in (
+            accepted_vendor(view, selection, snapshot),
             accepted_types(view, selection, snapshot),
             accepted_modes(view, selection, snapshot),
             accepted_uuids(view, selection, snapshot),
@@ -27,6 +28,15 @@ def accepted(view: View, selection: Selection, snapshot: Snapshot) -> BoolArray 
         return None
     together: BoolArray = np.logical_and.reduce(masks)
     return together
+
+
+def accepted_vendor(view: View, selection: Selection, snapshot: Snapshot) -> BoolArray | None:
+    """Return the cards of the vendor that the pod asks."""
+    number = snapshot.vendors.get(selection.vendor, -1)
+    if len(snapshot.vendors) == 1 and number == 0:
+        return None
+    cards: BoolArray = view.nodes.vendor == number
+    return cards
 
 
 def accepted_types(view: View, selection: Selection, snapshot: Snapshot) -> BoolArray | None:

@@ -8,6 +8,7 @@ reachable from a snapshot changes after it was taken.
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import repeat
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from accounting.device_table import (
     Rows,
 )
 from accounting.policy import Weights
+from accounting.vendor import DEFAULT_VENDOR_KEY
 
 
 class View:
@@ -57,6 +59,14 @@ class View:
         beside = (self.requested.exclusive > 0) & (self.requested.holders > 1)
         return beside | (self.free_slots < 0) | (self.free_memory < 0) | (self.free_cores < 0)
 
+    def count_of(self, vendor: int) -> Int64Array:
+        """Return (column,): the sum of the pods' peak counts of a vendor's cards."""
+        return self.requested.count if vendor == 0 else self.requested.further_count[vendor - 1]
+
+    def count_allocatable_of(self, vendor: int) -> Int64Array:
+        """Return (column,): the kubelet's allocatable count of a vendor's resource, -1 when the node does not say."""
+        return self.nodes.count_allocatable if vendor == 0 else self.nodes.further_allocatable[vendor - 1]
+
     def load(self, weights: Weights) -> Int64Array:
         """Return every card's load with these weights, in units of 1/FULL_LOAD; see `device_table.card_load`."""
         if weights == Weights():
@@ -89,7 +99,7 @@ class View:
     def emptied(self) -> "View":
         """Return the view as it would be with every pod gone."""
         nodes = self.nodes
-        empty = RequestedArrays.zeros(self.devices, self.columns)
+        empty = RequestedArrays.zeros(self.devices, self.columns, 1 + len(nodes.further_allocatable))
         has_slot = nodes.present & (nodes.slots > 0)
         np.copyto(empty.usable, has_slot & nodes.healthy & ~nodes.cordoned & ~nodes.duplicated)
         return View(nodes, empty)
@@ -104,17 +114,18 @@ class Snapshot(View):
         node_generation: int,
         rows: Mapping[str, int],
         ids: Mapping[str, int],
-        nodes: NodeArrays,
-        requested: RequestedArrays,
+        arrays: tuple[NodeArrays, RequestedArrays],
         previous: "Snapshot | None" = None,
+        vendors: Mapping[str, int] = MappingProxyType({DEFAULT_VENDOR_KEY: 0}),
     ) -> None:
-        super().__init__(nodes, requested)
+        super().__init__(*arrays)
         self.generation = generation
         self.node_generation = node_generation
         self.rows = rows
         self.ids = ids
         self.stamps: Int64Array = np.zeros(self.columns, np.int64)
         """(row,) Another number after every change of a row, and one that no other row has or had."""
+        self.vendors = vendors
         if previous is not None and previous.node_generation == node_generation:
             for name in ("lookup", "hopeless", "name_rank", "capacity", "type_ids", "mode_ids"):
                 if name in previous.__dict__:

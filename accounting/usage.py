@@ -13,6 +13,13 @@ from accounting.quota_scope import PodScope, Selector, selects
 #: Names and amounts: the dimensions of a total, or resource names.
 Amounts = Iterable[tuple[str, int]]
 
+_DIMENSIONS = "count", "memory", "cores"
+
+
+def charge_names(vendor: int) -> tuple[str, ...]:
+    """Return the names under which a total of a vendor's cards is summed, by the vendor's number."""
+    return _DIMENSIONS if vendor == 0 else tuple(f"{vendor}/{name}" for name in _DIMENSIONS)
+
 
 class NamespaceSums:
     """Amounts by namespace and pod scope."""

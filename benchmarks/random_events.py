@@ -225,7 +225,12 @@ def _stray_cells(cache: Cache, snapshot: Snapshot) -> list[str]:
     rows = np.isin(np.arange(snapshot.columns), list(snapshot.rows.values()))
     bundles = (snapshot.nodes, snapshot.requested)
     arrays = {each.name: getattr(bundle, each.name) for bundle in bundles for each in fields(bundle)}
-    return [name for name, array in arrays.items() if array[~(rows if array.ndim == 1 else known)].any()]
+    of_cards = known.shape
+    return [
+        name
+        for name, array in arrays.items()
+        if (array[~known] if array.shape == of_cards else array[..., ~rows]).any()
+    ]
 
 
 def _same(what: str, have: object, want: object) -> None:

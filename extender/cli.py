@@ -12,8 +12,11 @@ from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from accounting.policy import Policies, parse_card_policy, parse_node_policy
-from accounting.vendor import NVIDIA
+from accounting.policy import Policies, parse_card_policy, parse_node_policy, unknown_card_words
+from accounting.register import ReservedMemory
+from accounting.selection import type_tokens
+from accounting.vendor import NVIDIA, Vendor
+from accounting.vendors import UNSUPPORTED, VENDORS
 from extender import __version__
 from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
@@ -22,6 +25,7 @@ from extender.config import ServerSettings, Settings
 from extender.manifests import InputError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_INT32_MAX = 2**31 - 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,10 +70,31 @@ def _parser() -> argparse.ArgumentParser:
 def _add_defaults(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("defaults, as in HAMi's scheduler and device configuration")
     group.add_argument("--node-scheduler-policy", default="binpack", choices=["binpack", "spread"])
-    group.add_argument("--gpu-scheduler-policy", default="spread", metavar="POLICY", help="word or comma list")
+    group.add_argument(
+        "--gpu-scheduler-policy",
+        type=_card_policy,
+        default="spread",
+        metavar="POLICY",
+        help="comma list of binpack, spread, numa, mutex, topology-aware",
+    )
     group.add_argument("--memory-factor", type=_natural, default=1, metavar="N", help="MiB per unit of gpumem")
     group.add_argument("--default-memory", type=_natural, default=0, metavar="MIB", help="0: the whole card")
     group.add_argument("--default-cores", type=_natural, default=0, metavar="PERCENT")
+    group = parser.add_argument_group("cards")
+    group.add_argument(
+        "--vendors",
+        type=_vendors,
+        default=(NVIDIA,),
+        metavar="NAMES",
+        help=f"comma list of the vendors that are on, default nvidia: {', '.join(VENDORS)}",
+    )
+    group.add_argument(
+        "--reserved-memory",
+        type=_reserved_memory,
+        default=ReservedMemory(),
+        metavar="MODEL=MIB",
+        help="memory of a card model that nobody gets, for driver and contexts; comma list, e.g. T4=450,A100=600",
+    )
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -235,7 +260,43 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     policies = Policies(
         parse_node_policy(arguments.node_scheduler_policy), parse_card_policy(arguments.gpu_scheduler_policy)
     )
-    return Settings(vendor, policies)
+    first, *others = (vendor if each is NVIDIA else each for each in arguments.vendors)
+    return Settings(first, policies, tuple(others), arguments.reserved_memory)
+
+
+def _vendors(text: str) -> tuple[Vendor, ...]:
+    """Read a comma list of names of the table of vendors."""
+    found: dict[str, Vendor] = {}
+    for name in (part.strip() for part in text.split(",")):
+        if name in UNSUPPORTED:
+            raise argparse.ArgumentTypeError(f"{name}: is not supported: {UNSUPPORTED[name]}")
+        if name not in VENDORS:
+            raise argparse.ArgumentTypeError(f"{name or '(empty)'}: is none of {', '.join(VENDORS)}")
+        if name in found:
+            raise argparse.ArgumentTypeError(f"{name}: is named twice")
+        found[name] = VENDORS[name]
+    return tuple(found.values())
+
+
+def _card_policy(text: str) -> str:
+    """Check a card policy. On a pod an unknown word is ignored, as in HAMi; here it is a mistake of one person."""
+    unknown = unknown_card_words(text)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{text}: {unknown[0] or '(empty)'} is no policy")
+    return text
+
+
+def _reserved_memory(text: str) -> ReservedMemory:
+    """Read MODEL=MIB, comma separated."""
+    entries = []
+    for part in text.split(","):
+        model, equals, number = (each.strip() for each in part.rpartition("="))
+        if not equals or not type_tokens(model):
+            raise argparse.ArgumentTypeError(f"{part.strip() or '(empty)'}: must be MODEL=MIB")
+        if not number.isascii() or not number.isdigit() or int(number) > _INT32_MAX:
+            raise argparse.ArgumentTypeError(f"{number or '(empty)'}: must be a whole number of MiB")
+        entries.append((type_tokens(model), int(number)))
+    return ReservedMemory(tuple(entries))
 
 
 def _natural(text: str) -> int:

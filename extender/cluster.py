@@ -41,9 +41,9 @@ class Cluster:
 
     def __init__(self, settings: Settings, remembered_pods: int = 10_000) -> None:
         self.settings = settings
-        self.cache = Cache()
-        self.quotas = QuotaTable(settings.vendor)
-        self._pods = PodStore(settings.vendor.key)
+        self.cache = Cache(tuple(vendor.key for vendor in settings.vendors))
+        self.quotas = QuotaTable(*settings.vendors)
+        self._pods = PodStore()
         self._uids: dict[tuple[str, str], str] = {}  # namespace, name -> UID
         self._from_files: set[str] = set()  # UIDs of pods that only files told of
         self._seen: OrderedDict[str, None] = OrderedDict()  # UIDs of pods that only /filter told of, oldest first
@@ -97,14 +97,18 @@ class Cluster:
         """
         if not self.quotas.limits_of(pod.namespace):
             return UNLIMITED
-        return self.quotas.check(pod, lambda selector: self._used_without(pod, selector))
+        return self.quotas.check(pod, lambda selector, vendor=None: self._used_without(pod, selector, vendor))
 
-    def _used_without(self, pod: Pod, selector: Selector) -> Total:
-        """Return what the pods that a selector takes are charged, the given pod's booking left out."""
-        total, own = self.cache.used(pod.namespace, selector), self.cache.pods.get(pod.uid)
+    def _used_without(self, pod: Pod, selector: Selector, vendor: str | None = None) -> Total:
+        """Return what the pods that a selector takes are charged, the given pod's booking left out.
+
+        For the cards of a vendor, by its key; without one, for those of the first vendor.
+        """
+        total, own = self.cache.used(pod.namespace, selector, vendor), self.cache.pods.get(pod.uid)
         if own is None or own.namespace != pod.namespace or not selects(selector, own.scope):
             return total
-        return Total(*(a - b for a, b in zip(total, own.held_total, strict=True)))
+        held = dict(own.held_totals).get(vendor or self.settings.vendor.key, Total())
+        return Total(*(a - b for a, b in zip(total, held, strict=True)))
 
     def exceeded(self, pod: Pod) -> tuple[Exceeded, ...]:
         """Return the quota limits that a pod would pass wherever it goes; see `quota_check`."""
@@ -112,7 +116,8 @@ class Cluster:
 
     def quota_used(self, limit: Limit) -> int:
         """Return what the pods that a limit counts are charged now."""
-        return self.quotas.amount(self.cache.used(limit.namespace, limit.selector), limit.resource)
+        used = self.quotas.used_of(limit, self.cache.used, limit.namespace, limit.selector)
+        return self.quotas.amount(used, limit.resource)
 
     def quota_charge(self, limit: Limit) -> int:
         """Return what the API server's quota charges the pods that a limit counts."""
@@ -120,7 +125,8 @@ class Cluster:
 
     def used_by_others(self, limit: Limit, pod: Pod) -> int:
         """Return `quota_used` without the given pod's booking."""
-        return self.quotas.amount(self._used_without(pod, limit.selector), limit.resource)
+        used = self.quotas.used_of(limit, self._used_without, pod, limit.selector)
+        return self.quotas.amount(used, limit.resource)
 
     def charged_to_others(self, limit: Limit, pod: Pod) -> int:
         """Return `quota_charge` without the given pod's."""

@@ -6,6 +6,7 @@ It must not read files or flags; `cli` does. Invariant: one frozen value per pro
 from dataclasses import dataclass, field
 
 from accounting.policy import Policies
+from accounting.register import ReservedMemory
 from accounting.vendor import NVIDIA, Vendor
 
 
@@ -14,8 +15,18 @@ class Settings:
     """What the conversion of objects depends on."""
 
     vendor: Vendor = NVIDIA
+    """NVIDIA alone, so that a cluster with other cards sees nothing change before somebody says that it should."""
     policies: Policies = field(default_factory=Policies)
     """Defaults for pods without policy annotations: node binpack, card spread, as HAMi's flags default."""
+    further_vendors: tuple[Vendor, ...] = ()
+    """Vendors that are on beside the first one."""
+    reserved_memory: ReservedMemory = field(default_factory=ReservedMemory)
+    """Nothing is held back, as in HAMi: how much drivers and contexts take depends on them and on the cards."""
+
+    @property
+    def vendors(self) -> tuple[Vendor, ...]:
+        """Every vendor that is on."""
+        return (self.vendor, *self.further_vendors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,25 +14,34 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from accounting.codec import decode_allocation
-from accounting.demand import (
-    ContainerResources,
-    charged_amount,
-    container_charge,
-    container_request,
-    pod_charge,
-)
+from accounting.demand import ContainerResources, charged_amount, container_charge, container_requests, pod_charge
 from accounting.errors import QuantityError
 from accounting.lifecycle import InitStatus, inits_over
 from accounting.node import Node
 from accounting.pod import Container, ContainerKind, Pod
-from accounting.policy import Policies, parse_card_policy, parse_node_policy, parse_weights
+from accounting.policy import (
+    Policies,
+    parse_card_policy,
+    parse_node_policy,
+    parse_weights,
+    unknown_card_words,
+    unknown_node_words,
+)
 from accounting.quantity import parse_quantity
 from accounting.quota import Quota, read_quota
-from accounting.register import Register, read_register, unreadable
+from accounting.register import (
+    Register,
+    decode_legacy_register,
+    merge_registers,
+    read_register,
+    unreadable,
+    with_reserved,
+)
 from accounting.selection import Selection, parse_bool, parse_list, parse_types
 from accounting.status import Invalid
-from accounting.vendor import Vendor
+from accounting.vendor import RegisterFormat, Vendor
+from accounting.vendor_part import checked_vendors
+from extender.allocation_text import join_texts, unpack_rows
 from extender.config import Settings
 from extender.cpu import allocatable_cpu_milli, pod_cpu_milli
 from extender.scopes import scope_of, selector_of
@@ -43,7 +52,6 @@ CARD_POLICY = "hami.io/gpu-scheduler-policy"
 WEIGHTS = "hami.io/device-scoring-weights"
 _ANNOTATIONS = "metadata.annotations[{}]"
 _TERMINAL = frozenset({"Succeeded", "Failed"})
-_EVERY_CARD = Selection()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Digits of a second below the microseconds at which Python's times end.
 _BELOW_MICROSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
@@ -55,17 +63,19 @@ def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
 
 
 def rows_text(wire: core_v1.Pod, settings: Settings) -> str:
-    """Return the text of the allocation annotation."""
+    """Return the allocation annotations of all vendors as one text; "" if there is none."""
     annotations = wire.metadata.annotations if wire.metadata is not None else None
-    return (annotations or {}).get(settings.vendor.devices_allocated_annotation, "")
+    if not annotations:
+        return ""
+    return join_texts({each.key: annotations.get(each.devices_allocated_annotation, "") for each in settings.vendors})
 
 
 def with_rows(pod: Pod, text: str, settings: Settings) -> Pod:
-    """Return a pod with the allocation that its annotation says."""
+    """Return a pod with the allocation that its annotations say."""
     if not text:
         return pod
-    field = _ANNOTATIONS.format(settings.vendor.devices_allocated_annotation)
-    return pod.with_allocation(decode_allocation(text, len(pod.containers), field, sys.intern))
+    fields = _tools(settings.vendors).allocation_fields
+    return pod.with_allocation(checked_vendors(pod, unpack_rows(text, len(pod.containers), "", fields), fields))
 
 
 def convert_without_rows(wire: core_v1.Pod, settings: Settings) -> Pod:
@@ -76,7 +86,8 @@ def convert_without_rows(wire: core_v1.Pod, settings: Settings) -> Pod:
     namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
     annotations = meta.annotations or {}
     containers, charge, invalid = _containers(spec, settings)
-    selection, policies, misread = _choices(annotations, settings)
+    vendors = _asked_vendors(containers, settings)
+    selections, policies, misread, ignored = _choices(annotations, settings, vendors)
     return Pod(
         uid=meta.uid or f"{namespace}/{name}",
         namespace=namespace,
@@ -87,12 +98,23 @@ def convert_without_rows(wire: core_v1.Pod, settings: Settings) -> Pod:
         deleting=meta.deletionTimestamp is not None,
         inits_over=_inits_over(spec, status),
         invalid=(*invalid, *misread) if any(container.request for container in containers) or invalid else (),
-        selection=selection,
+        selection=selections[0],
         policies=policies,
         api_charge=charge,
         scope=scope_of(spec, status),
         cpu_milli=pod_cpu_milli(spec),
+        further_selections=selections[1:],
+        ignored=ignored,
     )
+
+
+def _asked_vendors(containers: tuple[Container, ...], settings: Settings) -> tuple[Vendor, ...]:
+    """Return the vendors whose cards the containers ask for; the first vendor that is on, if they ask for none."""
+    vendors = settings.vendors
+    if len(vendors) == 1:
+        return vendors
+    asked = {request.vendor for each in containers for request in each.requests}
+    return tuple(vendor for vendor in vendors if vendor.key in asked) or vendors[:1]
 
 
 def container_kind(container: core_v1.Container) -> ContainerKind:
@@ -104,7 +126,7 @@ def _containers(
     spec: core_v1.PodSpec, settings: Settings
 ) -> tuple[tuple[Container, ...], tuple[tuple[str, int], ...], list[Invalid]]:
     """Return a pod's containers, what the API server charges for them, and what is invalid in them."""
-    tools = _tools(settings.vendor)
+    tools = _tools(settings.vendors)
     containers: list[Container] = []
     charged: list[tuple[int, _Charge]] = []
     invalid: list[Invalid] = []
@@ -139,8 +161,10 @@ _TEXT = frozenset({str, type(None)})
 class _Tools(NamedTuple):
     """What is worked out once per vendor."""
 
-    resources: tuple[str, str, str, str]
+    resources: tuple[str, ...]
     choice_keys: frozenset[str]
+    allocation_fields: Mapping[str, str]
+    """Vendor key -> where its allocation annotation stands."""
     container: Any
     """(list name, container name, kind, quantities) -> container, what is invalid in it, its charge. Remembered:
 
@@ -149,16 +173,20 @@ class _Tools(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _tools(vendor: Vendor) -> _Tools:
+def _tools(vendors: tuple[Vendor, ...]) -> _Tools:
+    names = tuple(name for vendor in vendors for name in vendor.resources)
+
     @lru_cache(maxsize=16_384)
     def container(
         list_name: str, name: str, kind: int, written: _Written
     ) -> tuple[Container, tuple[Invalid, ...], _Charge]:
-        resources = _resources(written, vendor)
-        request, invalid = container_request(resources, vendor, f"spec.{list_name}[{name}].resources")
-        return Container(name, _KINDS[kind], request), invalid, container_charge(resources, vendor)
+        resources = _resources(written, names)
+        requests, invalid = container_requests(resources, vendors, f"spec.{list_name}[{name}].resources")
+        first = requests[0] if requests else None
+        return Container(name, _KINDS[kind], first, requests[1:]), invalid, container_charge(resources, *vendors)
 
-    return _Tools(vendor.resources, _choice_keys(vendor), container)
+    fields = {each.key: _ANNOTATIONS.format(each.devices_allocated_annotation) for each in vendors}
+    return _Tools(names, frozenset().union(*map(_choice_keys, vendors)), fields, container)
 
 
 def _managed(resources: core_v1.Resources | None, names: tuple[str, ...]) -> _Written | None:
@@ -184,56 +212,103 @@ def _charge(charged: tuple[tuple[int, _Charge], ...], overhead: _Charge) -> _Cha
     return pod_charge([(_KINDS[kind], charge) for kind, charge in charged], overhead)
 
 
-def _resources(written: _Written, vendor: Vendor) -> ContainerResources:
+def _resources(written: _Written, names: tuple[str, ...]) -> ContainerResources:
     half = len(written) // 2
     limits, requests = (
-        {name: raw for name, raw in zip(vendor.resources, part, strict=True) if raw is not None}
+        {name: raw for name, raw in zip(names, part, strict=True) if raw is not None}
         for part in (written[:half], written[half:])
     )
     return ContainerResources(limits, requests)
 
 
-def _choices(annotations: Mapping[str, str], settings: Settings) -> tuple[Selection, Policies, list[Invalid]]:
-    """Read the annotations that select cards and policies."""
-    if annotations.keys().isdisjoint(_tools(settings.vendor).choice_keys):
-        return _EVERY_CARD, settings.policies, []
-    vendor, policies = settings.vendor, settings.policies
+def _choices(
+    annotations: Mapping[str, str], settings: Settings, vendors: tuple[Vendor, ...]
+) -> tuple[tuple[Selection, ...], Policies, list[Invalid], tuple[Invalid, ...]]:
+    """Read the annotations that select cards, one selection per vendor, and policies.
+
+    Returns also what is invalid in them, and the words that mean nothing.
+    """
+    if annotations.keys().isdisjoint(_tools(settings.vendors).choice_keys):
+        return _every_card(vendors), settings.policies, [], ()
+    policies, invalid, ignored = _policies(annotations, settings.policies)
+    selections = []
+    for vendor in vendors:
+        selections.append(_selection(annotations, vendor, invalid))
+        for key, value in vendor.unmanaged_annotations:
+            if annotations.get(key) == value:
+                invalid.append(Invalid(_ANNOTATIONS.format(key), value, "this way of sharing a card is not managed"))
+    return tuple(selections), policies, invalid, ignored
+
+
+@lru_cache(maxsize=64)
+def _every_card(vendors: tuple[Vendor, ...]) -> tuple[Selection, ...]:
+    return tuple(Selection(vendor=vendor.key) for vendor in vendors)
+
+
+def _policies(
+    annotations: Mapping[str, str], policies: Policies
+) -> tuple[Policies, list[Invalid], tuple[Invalid, ...]]:
     invalid: list[Invalid] = []
+    ignored: list[Invalid] = []
     if NODE_POLICY in annotations:
-        policies = replace(policies, node=parse_node_policy(annotations[NODE_POLICY]))
+        text = annotations[NODE_POLICY]
+        policies = replace(policies, node=parse_node_policy(text))
+        ignored += [_ignored(NODE_POLICY, word) for word in unknown_node_words(text)]
     if CARD_POLICY in annotations:
-        policies = replace(policies, card=parse_card_policy(annotations[CARD_POLICY]))
+        text = annotations[CARD_POLICY]
+        policies = replace(policies, card=parse_card_policy(text))
+        ignored += [_ignored(CARD_POLICY, word) for word in unknown_card_words(text)]
     if WEIGHTS in annotations:
         weights = parse_weights(annotations[WEIGHTS], _ANNOTATIONS.format(WEIGHTS))
         if isinstance(weights, Invalid):
             invalid.append(weights)
         else:
             policies = replace(policies, weights=weights)
+    return policies, invalid, tuple(ignored)
+
+
+def _ignored(key: str, word: str) -> Invalid:
+    return Invalid(_ANNOTATIONS.format(key), word, "is no policy and is ignored")
+
+
+def _selection(annotations: Mapping[str, str], vendor: Vendor, invalid: list[Invalid]) -> Selection:
+    """Read a vendor's selecting annotations; adds what is invalid in them to `invalid`."""
     numa_bind = parse_bool(annotations.get(vendor.numa_bind_annotation) or "false")
     if numa_bind is None:
         field = _ANNOTATIONS.format(vendor.numa_bind_annotation)
         invalid.append(Invalid(field, annotations[vendor.numa_bind_annotation], "must be true or false"))
-    selection = Selection(
-        use_uuids=frozenset(parse_list(annotations.get(vendor.use_uuid_annotation, ""))),
-        nouse_uuids=frozenset(parse_list(annotations.get(vendor.nouse_uuid_annotation, ""))),
+    uuids, also = (
+        frozenset(parse_list(annotations.get(key, "")))
+        for key in (vendor.use_uuid_annotation, vendor.also_use_uuid_annotation)
+    )
+    if uuids and also:
+        # A card must be in both lists. No card has an empty UUID, so a list of that alone takes none.
+        uuids = uuids & also or frozenset({""})
+    refused = (vendor.nouse_uuid_annotation, vendor.also_nouse_uuid_annotation)
+    return Selection(
+        use_uuids=uuids or also,
+        nouse_uuids=frozenset(uuid for key in refused for uuid in parse_list(annotations.get(key, ""))),
         use_types=parse_types(annotations.get(vendor.use_type_annotation, "")),
         nouse_types=parse_types(annotations.get(vendor.nouse_type_annotation, "")),
         modes=annotations.get(vendor.mode_annotation, ""),
         numa_bind=bool(numa_bind),
+        vendor=vendor.key,
     )
-    return selection, policies, invalid
 
 
 def _choice_keys(vendor: Vendor) -> frozenset[str]:
     selecting = (
         vendor.use_uuid_annotation,
         vendor.nouse_uuid_annotation,
+        vendor.also_use_uuid_annotation,
+        vendor.also_nouse_uuid_annotation,
         vendor.use_type_annotation,
         vendor.nouse_type_annotation,
         vendor.numa_bind_annotation,
         vendor.mode_annotation,
+        *(key for key, _ in vendor.unmanaged_annotations),
     )
-    return frozenset((NODE_POLICY, CARD_POLICY, WEIGHTS, *selecting))
+    return frozenset((NODE_POLICY, CARD_POLICY, WEIGHTS, *filter(None, selecting)))
 
 
 def _inits_over(spec: core_v1.PodSpec, status: core_v1.PodStatus) -> bool:
@@ -290,29 +365,38 @@ def _nanoseconds(text: str | None) -> int | None:
 
 def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
     """Return a node's cards and limits."""
-    vendor = settings.vendor
+    first, *others = settings.vendors
     meta, status = wire.metadata or core_v1.ObjectMeta(), wire.status or core_v1.NodeStatus()
     name, annotations = meta.name or "", meta.annotations or {}
-    register = _register(name, annotations.get(vendor.register_annotation))
+    allocatable = status.allocatable or {}
+    register = merge_registers(
+        name, [_register(name, annotations.get(each.register_annotation), each) for each in settings.vendors]
+    )
+    register = with_reserved(register, settings.reserved_memory)
+    cordons = (annotations.get(each.cordon_annotation, "") for each in settings.vendors if each.cordon_annotation)
     return Node(
         name=name,
         devices=register.devices,
-        cordoned=frozenset(parse_list(annotations.get(vendor.cordon_annotation, ""))),
+        cordoned=frozenset(uuid for text in cordons for uuid in parse_list(text)),
         duplicated=register.duplicated,
-        count_allocatable=_count_allocatable(status.allocatable or {}, vendor.count_resource),
-        cpu_milli=allocatable_cpu_milli(status.allocatable or {}),
+        count_allocatable=_count_allocatable(allocatable, first.count_resource),
+        cpu_milli=allocatable_cpu_milli(allocatable),
         problems=register.problems,
+        further_allocatable=tuple((each.key, _count_allocatable(allocatable, each.count_resource)) for each in others),
     )
 
 
-def _register(node: str, text: str | None) -> Register:
+def _register(node: str, text: str | None, vendor: Vendor) -> Register:
     if not text:
         return Register()
+    if vendor.register_format is RegisterFormat.TEXT:
+        decoded = decode_legacy_register(text)
+        return unreadable(node, decoded) if isinstance(decoded, str) else read_register(node, decoded, vendor)
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         return unreadable(node, f"is not JSON: {error}")
-    return read_register(node, value)
+    return read_register(node, value, vendor)
 
 
 def _count_allocatable(allocatable: Mapping[str, object], name: str) -> int | None:
@@ -329,4 +413,4 @@ def convert_quota(wire: core_v1.ResourceQuota, settings: Settings) -> Quota:
     """Return a ResourceQuota's limits on managed resources."""
     meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.QuotaSpec()
     namespace = sys.intern(meta.namespace or "default")
-    return read_quota(namespace, meta.name or "", spec.hard or {}, settings.vendor, selector_of(spec))
+    return read_quota(namespace, meta.name or "", spec.hard or {}, settings.vendors, selector_of(spec))

@@ -18,6 +18,7 @@ from accounting.pod import Pod
 from accounting.quota import QuotaCheck
 from accounting.quota_report import namespace_differences, pod_charges
 from accounting.score import score_nodes
+from accounting.vendor_part import part_of
 from extender.cluster import Cluster
 from extender.render import charge_row, explained_node, quota_row
 
@@ -29,18 +30,21 @@ def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
     scores = _scores(cluster.cache, pod, names, quota)
     nodes = [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]
     limits = _quotas(cluster, pod)
-    return {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
+    answer = {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
+    return answer | ({"ignored": [str(each) for each in pod.ignored]} if pod.ignored else {})
 
 
 def _quotas(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
     """Return the limits that count the pod, with what it would add to each; its own booking is not in `used`."""
-    limits, vendor = cluster.quotas.limits_of(pod.namespace), cluster.settings.vendor
+    limits = cluster.quotas.limits_of(pod.namespace)
     others = [(each, cluster.record(each)) for each in cluster.pods() if each.uid != pod.uid] if limits else []
     rows = []
-    for charge in pod_charges(limits, pod, vendor):
-        used, api = cluster.used_by_others(charge.limit, pod), cluster.charged_to_others(charge.limit, pod)
-        why = namespace_differences(charge.limit, others, vendor) if used != api else []
-        rows.append(quota_row(charge.limit, used, api) | charge_row(charge, why))
+    for vendor in cluster.settings.vendors:
+        own = [limit for limit in limits if limit.resource in vendor.resources]
+        for charge in pod_charges(own, part_of(pod, vendor.key), vendor):
+            used, api = cluster.used_by_others(charge.limit, pod), cluster.charged_to_others(charge.limit, pod)
+            why = namespace_differences(charge.limit, others, vendor) if used != api else []
+            rows.append(quota_row(charge.limit, used, api) | charge_row(charge, why))
     return rows
 
 

@@ -96,6 +96,7 @@ class Claimed(_Entry, frozen=True, tag="claim"):
     node: str
     uses: tuple[DeviceUse, ...]
     count: int
+    further_counts: tuple[tuple[str, int], ...] = ()
 
 
 class Unclaim(_Entry, frozen=True):

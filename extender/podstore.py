@@ -5,14 +5,13 @@ while hardly anybody asks for them. It must not know where pods come from. Invar
 put in; `charges` are the sums over the pods that are kept and not terminal of what the API server's quota charges.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from operator import attrgetter
 
-from accounting.codec import decode_allocation, encode_allocation
 from accounting.pod import Pod
 from accounting.usage import NamespaceSums
+from extender.allocation_text import pack_rows, unpack_rows
 
 _lasting = attrgetter(*(field.name for field in fields(Pod) if field.name not in ("inits_over", "allocation")))
 
@@ -25,10 +24,9 @@ class _Packed(Pod):
 
 
 class PodStore(Mapping[str, Pod]):
-    """Pods by UID. `vendor_key` stands in the rows' text, as the cluster's own annotations have it."""
+    """Pods by UID."""
 
-    def __init__(self, vendor_key: str) -> None:
-        self._vendor_key = vendor_key
+    def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         self.charges = NamespaceSums()
         """By resource name. The API server charges a pod from its creation on, whether it is bound or not."""
@@ -49,7 +47,7 @@ class PodStore(Mapping[str, Pod]):
         """Keep a pod. `text`: what its rows were read from, if they were."""
         allocation = pod.allocation
         if isinstance(allocation, tuple) and any(allocation):
-            pod = _packed(pod, text or encode_allocation(allocation, self._vendor_key))
+            pod = _packed(pod, text or pack_rows(allocation))
         self._keep(pod)
 
     def put_text(self, pod: Pod, text: str) -> None:
@@ -114,6 +112,8 @@ def _packed(pod: Pod, text: str) -> _Packed:
         pod.api_charge,
         pod.scope,
         pod.cpu_milli,
+        pod.further_selections,
+        pod.ignored,
         text,
     )
 
@@ -121,4 +121,4 @@ def _packed(pod: Pod, text: str) -> _Packed:
 def _unpacked(pod: Pod) -> Pod:
     if not isinstance(pod, _Packed):
         return pod
-    return pod.with_allocation(decode_allocation(pod.text, len(pod.containers), "allocation", sys.intern))
+    return pod.with_allocation(unpack_rows(pod.text, len(pod.containers), "allocation"))

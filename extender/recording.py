@@ -9,8 +9,8 @@ import base64
 import msgspec
 
 from accounting.claims import Claim, Claims
-from accounting.codec import encode_allocation
 from extender import __version__
+from extender.allocation_text import pack_rows
 from extender.cluster import Cluster
 from extender.journal import Journal
 
@@ -20,7 +20,6 @@ class Recorder:
 
     def __init__(self, journal: Journal, cluster: Cluster, claims: Claims | None) -> None:
         self._journal = journal
-        self._vendor_key = cluster.settings.vendor.key
         settings = msgspec.to_builtins(cluster.settings)
         journal.write({"op": "start", "version": __version__, "settings": settings})
         cluster.on_booking = self.on_booking
@@ -39,7 +38,7 @@ class Recorder:
         """Record an assumption, how it ended, or what a read told."""
         allocation = entry.get("allocation")
         if isinstance(allocation, tuple):
-            entry = entry | {"allocation": encode_allocation(allocation, self._vendor_key)}
+            entry = entry | {"allocation": pack_rows(allocation)}
         self._journal.write(entry)
 
     def on_claim(self, uid: str, claim: Claim | None, _now: float) -> None:
@@ -47,4 +46,6 @@ class Recorder:
         if claim is None:
             self._journal.write({"op": "unclaim", "uid": uid})
             return
-        self._journal.write({"op": "claim", "uid": uid, "node": claim.node, "uses": claim.uses, "count": claim.count})
+        entry = {"op": "claim", "uid": uid, "node": claim.node, "uses": claim.uses, "count": claim.count}
+        further = {"further_counts": claim.further_counts} if claim.further_counts else {}
+        self._journal.write(entry | further)

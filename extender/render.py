@@ -43,7 +43,17 @@ def account(pod: Pod, record: PodRecord) -> Json:
             "peak": _total(record.total_peak),
             "steady": _total(record.total_steady),
             "uncertain": _uncertain(pod.containers) if allocation is None else [],
+            **_by_vendor(record),
         },
+    }
+
+
+def _by_vendor(record: PodRecord) -> Json:
+    """Return the totals by vendor of a pod that concerns the cards of several vendors."""
+    if not record.several:
+        return {}
+    return {
+        "vendors": {vendor: {"peak": _total(peak), "steady": _total(steady)} for vendor, peak, steady in record.several}
     }
 
 
@@ -59,6 +69,8 @@ def pod_entry(pod: Pod, record: PodRecord) -> Json:
         entry["problem"] = problem(record.problem)
     if pod.invalid:
         entry["invalid"] = [str(invalid) for invalid in pod.invalid]
+    if pod.ignored:
+        entry["ignored"] = [str(ignored) for ignored in pod.ignored]
     return entry
 
 
@@ -82,6 +94,8 @@ def device(report: DeviceReport) -> Json:
         "numa": None if card is None else card.numa,
         "type": None if card is None else card.type,
         "mode": None if card is None else card.mode,
+        "vendor": None if card is None else card.vendor,
+        "reserved_memory": 0 if card is None else card.reserved_memory,
     }
 
 
@@ -147,5 +161,6 @@ def _uncertain(containers: tuple[Container, ...]) -> list[str]:
     return [
         f"{'whole card' if request.whole else 'percentage'} in container {container.name}"
         for container in containers
-        if (request := container.request) is not None and request.memory_percentage
+        for request in container.requests
+        if request.memory_percentage
     ]

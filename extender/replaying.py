@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from accounting.claims import Claim, Claims, crowded_rows
-from accounting.codec import decode_allocation, encode_allocation
 from accounting.device_table import BoolArray
 from accounting.pod import Pod
 from accounting.snapshot import Snapshot
 from extender import journal
+from extender.allocation_text import pack_rows, unpack_rows
 from extender.cluster import Cluster
 from extender.config import Settings
 from extender.hooks import Hooks
@@ -100,7 +100,7 @@ class _Process:
         elif isinstance(entry, journal.Lose):
             self.cluster.lose(entry.uid)
         elif isinstance(entry, journal.Claimed):
-            self.claims.put(entry.uid, Claim(entry.node, entry.uses, entry.count), 0.0)
+            self.claims.put(entry.uid, Claim(entry.node, entry.uses, entry.count, entry.further_counts), 0.0)
         elif isinstance(entry, journal.Unclaim):
             self.claims.drop(entry.uid)
 
@@ -123,9 +123,9 @@ class _Process:
         outcome = self.cluster.placed(unbound, entry.node)
         if isinstance(outcome, tuple):
             return f"{outcome[0].code}: {outcome[0].message}"
-        chosen = encode_allocation(outcome.allocation, self.cluster.settings.vendor.key)
+        chosen = pack_rows(outcome.allocation)
         if chosen == entry.allocation:
-            allocation = decode_allocation(chosen, len(pod.containers), "allocation")
+            allocation = unpack_rows(chosen, len(pod.containers), "allocation")
             self.cluster.assume(replace(unbound, node=entry.node, allocation=allocation))
         return chosen
 

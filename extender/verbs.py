@@ -264,7 +264,7 @@ def _judge(cache: Cache, cluster: Cluster, pod: Pod, names: list[str]) -> tuple[
 
 def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:
     """Return a cache of the request's nodes, as the request shows them; what is held on known nodes counts."""
-    trial = Cache()
+    trial = Cache(cache.vendors)
     nodes = {name: cache.nodes[name] for name in args.names if name in cache.nodes}
     for name, item in zip(args.item_names, args.items or (), strict=True):
         try:

@@ -106,6 +106,8 @@ def _annotations(vendors: tuple[Vendor, ...]) -> dict[str, None]:
         for name in (
             vendor.use_uuid_annotation,
             vendor.nouse_uuid_annotation,
+            vendor.also_use_uuid_annotation,
+            vendor.also_nouse_uuid_annotation,
             vendor.use_type_annotation,
             vendor.nouse_type_annotation,
             vendor.numa_bind_annotation,

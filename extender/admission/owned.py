@@ -17,7 +17,7 @@ _LONGEST_VALUE = 60
 
 def owned_annotations(vendors: tuple[Vendor, ...]) -> tuple[str, ...]:
     """Return the annotation keys, without repetition, in order."""
-    return tuple(dict.fromkeys(key for vendor in vendors for key in scheduler_keys(vendor) if key))
+    return scheduler_keys(vendors)
 
 
 def owned_labels() -> tuple[str, ...]:

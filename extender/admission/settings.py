@@ -65,4 +65,4 @@ class AdmissionSettings:
 
 def managed_vendors(settings: Settings) -> tuple[Vendor, ...]:
     """Return the vendors whose resources are managed."""
-    return (settings.vendor,)
+    return settings.vendors

@@ -45,6 +45,8 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
             if reason["devices"]:
                 yield f"    cards: {', '.join(reason['devices'])}"
     yield from _quotas(answer.get("quotas", []))
+    for ignored in answer.get("ignored", ()):
+        yield f"ignored: {ignored}"
     yield _LIMITS
     yield ""
 

@@ -7,15 +7,18 @@ on 1.36.2), and refuses every later update of a pod whose annotations are illega
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from accounting.codec import encode_allocation
 from accounting.pod import Allocation
-from accounting.vendor import Vendor
+from accounting.vendor import NVIDIA, Vendor
+from accounting.vendor_part import rows_of
 
 NODE = "hami.io/vgpu-node"
 TIME = "hami.io/vgpu-time"
-MIG = "hami.io/vgpu-mig-allocations"
+MIG = NVIDIA.mig_annotation
 BIND_PHASE = "hami.io/bind-phase"
 BIND_TIME = "hami.io/bind-time"
 NODE_LOCK = "hami.io/mutex.lock"
@@ -27,35 +30,57 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
-def scheduler_keys(vendor: Vendor) -> tuple[str, ...]:
+def scheduler_keys(vendors: Sequence[Vendor]) -> tuple[str, ...]:
     """Return every annotation key of a pod that belongs to the scheduler."""
-    return (
-        NODE,
-        TIME,
-        vendor.devices_to_allocate_annotation,
-        vendor.devices_allocated_annotation,
-        MIG,
-        BIND_PHASE,
-        BIND_TIME,
-    )
+    of_vendors = [
+        key
+        for vendor in vendors
+        for key in (
+            vendor.devices_to_allocate_annotation,
+            vendor.devices_allocated_annotation,
+            vendor.mig_annotation,
+            vendor.runtime_annotation,
+            vendor.predicate_time_annotation,
+        )
+        if key
+    ]
+    return tuple(dict.fromkeys((NODE, TIME, *of_vendors, BIND_PHASE, BIND_TIME)))
 
 
 def bind_annotations(
-    vendor: Vendor, node: str, allocation: Allocation | None, unix_seconds: int, *, lock_mode: bool
+    vendors: Sequence[Vendor], node: str, allocation: Allocation | None, unix_seconds: int, *, lock_mode: bool
 ) -> dict[str, str]:
-    """Return the annotations of a Binding. With `lock_mode` HAMi's device plugin is told to allocate."""
-    values = dict.fromkeys(scheduler_keys(vendor), "")
+    """Return the annotations of a Binding. With `lock_mode` HAMi's device plugin is told to allocate.
+
+    The rows of each vendor's cards stand in its own annotation, at their containers' places; a vendor without rows gets
+    no annotation, for its device plugin would wait for it.
+    """
+    values = dict.fromkeys(scheduler_keys(vendors), "")
     if allocation is None:
         return values
-    text = encode_allocation(allocation, vendor.key)
-    values |= {
-        NODE: node,
-        TIME: str(unix_seconds),
-        vendor.devices_to_allocate_annotation: text,
-        vendor.devices_allocated_annotation: text,
-    }
+    values |= {NODE: node, TIME: str(unix_seconds)}
+    for vendor in vendors:
+        rows = rows_of(allocation, vendor.key)
+        if any(rows):
+            values |= _vendor_annotations(vendor, rows, unix_seconds)
     if lock_mode:
         values |= {BIND_PHASE: "allocating", BIND_TIME: str(unix_seconds)}
+    return values
+
+
+def _vendor_annotations(vendor: Vendor, rows: Allocation, unix_seconds: int) -> dict[str, str]:
+    text = encode_allocation(rows, vendor.key)
+    values = {vendor.devices_to_allocate_annotation: text, vendor.devices_allocated_annotation: text}
+    if vendor.predicate_time_annotation:
+        values[vendor.predicate_time_annotation] = str(unix_seconds)
+    if vendor.runtime_annotation:
+        names = {template.memory: template.name for template in vendor.templates}
+        cards = [
+            {"UUID": row.uuid} | ({"temp": names[row.memory]} if names.get(row.memory) else {})
+            for own in rows
+            for row in own
+        ]
+        values[vendor.runtime_annotation] = msgspec.json.encode(cards).decode()
     return values
 
 

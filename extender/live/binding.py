@@ -64,5 +64,5 @@ class BindingWriter:
 
     def _annotations(self, pod: Pod) -> dict[str, str]:
         allocation = pod.allocation if isinstance(pod.allocation, tuple) else None
-        vendor, now = self._cluster.settings.vendor, int(self._unix_time())
-        return bind_annotations(vendor, str(pod.node), allocation, now, lock_mode=self._lock_mode)
+        vendors, now = self._cluster.settings.vendors, int(self._unix_time())
+        return bind_annotations(vendors, str(pod.node), allocation, now, lock_mode=self._lock_mode)

@@ -46,7 +46,7 @@ class PodTable:
     def __init__(self, cluster: Cluster, facts: Facts) -> None:
         self._cluster = cluster
         self._facts = facts
-        self._keys = frozenset(scheduler_keys(cluster.settings.vendor))
+        self._keys = frozenset(scheduler_keys(cluster.settings.vendors))
         cluster.deletions_are_told = True
 
     def asked_about(self, wire: core_v1.Pod) -> None:

@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from accounting.allocate import Placement, allocate_in
-from accounting.claims import hold
+from accounting.claims import claim_of, hold_claim
 from accounting.filter import feasible_on
-from accounting.holdings import Total, pod_total, requested_total
-from accounting.pod import Pod
+from accounting.holdings import Total, pod_total
+from accounting.pod import Allocation, Pod
 from accounting.quota import QuotaCheck
 from accounting.quota_scope import Selector
-from accounting.usage import NamespaceSums
+from accounting.usage import NamespaceSums, charge_names
+from accounting.vendor_part import requested_vendors, rows_of
 from extender.cluster import Cluster
 
 
@@ -54,18 +55,29 @@ class Trial:
     def hold(self, placed: Placed) -> None:
         """Count a pod as if it were there."""
         pod = placed.pod
-        count = requested_total(pod.containers)[0].count
-        hold(self._view, placed.column, self._positions[placed.column], placed.placement.peak, count)
+        claim = claim_of(pod, self._nodes[placed.column], placed.placement, self._snapshot)
+        hold_claim(self._view, placed.column, self._positions[placed.column], claim, self._snapshot.vendors)
         self._view = self._view.refreshed()
-        total, _ = pod_total(pod.containers, placed.placement.allocation)
-        self._promised.add(pod.namespace, pod.scope, zip(Total._fields, total, strict=True))
+        self._promised.add(pod.namespace, pod.scope, self._charge(pod, placed.placement.allocation))
+
+    def _charge(self, pod: Pod, allocation: Allocation) -> list[tuple[str, int]]:
+        """What a pod with these cards is charged."""
+        vendors = self._snapshot.vendors
+        return [
+            pair
+            for key in requested_vendors(pod)
+            for pair in zip(
+                charge_names(vendors[key]), pod_total(pod.containers, rows_of(allocation, key))[0], strict=True
+            )
+        ]
 
     def _quota_check(self, pod: Pod) -> QuotaCheck:
         """What the quotas say of a pod beside those that are charged and those that are promised."""
 
-        def used(selector: Selector) -> Total:
-            charged, promised = self._cluster.cache.used(pod.namespace, selector), self._promised
-            also = Total(**promised.of(pod.namespace, selector))
-            return Total(*(a + b for a, b in zip(charged, also, strict=True)))
+        def used(selector: Selector, vendor: str | None = None) -> Total:
+            charged = self._cluster.cache.used(pod.namespace, selector, vendor)
+            sums = self._promised.of(pod.namespace, selector)
+            names = charge_names(0 if vendor is None else self._snapshot.vendors[vendor])
+            return Total(*(amount + sums.get(name, 0) for amount, name in zip(charged, names, strict=True)))
 
         return self._cluster.quotas.check(pod, used)

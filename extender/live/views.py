@@ -248,7 +248,7 @@ class QuotaView:
         return {"object": f"quotas of namespace {identity}", "cache": cached, "api": value}
 
     def _empty(self) -> QuotaTable:
-        return QuotaTable(self._cluster.settings.vendor)
+        return QuotaTable(*self._cluster.settings.vendors)
 
 
 class _Items(msgspec.Struct):

@@ -15,11 +15,10 @@ that does not lead.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from accounting.holdings import Total
 from accounting.pod import Pod
 from extender.cluster import Cluster
 from extender.kube.client import MERGE_PATCH, KubeClient
@@ -85,7 +84,8 @@ class Waker:
         self._refused = RefusedPods(self._settings.remembered)
         self._dirty: dict[str, int] = {}  # node -> rounds that it may still bring about
         self._all_dirty = False
-        self._over_quota: dict[str, Total] = {}  # namespace -> what it was charged when its quota refused a pod
+        # Namespace -> what it was charged when its quota refused a pod.
+        self._over_quota: dict[str, Mapping[str, int]] = {}
         self._changed = asyncio.Event()
         self._tokens = self._settings.burst
         self._filled_at = 0.0
@@ -97,7 +97,7 @@ class Waker:
         facts = self._facts.pods.get(pod.uid)
         self._refused.put(pod, 0 if facts is None else facts.priority, asyncio.get_running_loop().time())
         if self._cluster.exceeded(pod):
-            self._over_quota[pod.namespace] = self._cluster.cache.used(pod.namespace)
+            self._over_quota[pod.namespace] = self._cluster.cache.charges(pod.namespace)
 
     def passed(self, uid: str) -> None:
         """Filter found a node for a pod, or the pod is bound or gone."""
@@ -158,14 +158,14 @@ class Waker:
 
     def _has_quota_again(self) -> bool:
         """Whether a namespace whose quota had refused pods is charged less now; they may be placed on any node."""
-        smaller = [
-            namespace
-            for namespace, then in self._over_quota.items()
-            if any(now < before for now, before in zip(self._cluster.cache.used(namespace), then, strict=True))
-        ]
+        smaller = [namespace for namespace, then in self._over_quota.items() if self._is_charged_less(namespace, then)]
         for namespace in smaller:
             del self._over_quota[namespace]
         return bool(smaller)
+
+    def _is_charged_less(self, namespace: str, then: Mapping[str, int]) -> bool:
+        now = self._cluster.cache.charges(namespace)
+        return any(now.get(name, 0) < before for name, before in then.items())
 
     async def _round(self, rounds: dict[str, int]) -> None:
         """Go through the refused pods in order and wake those that fit together on these nodes."""

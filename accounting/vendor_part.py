@@ -1,0 +1,73 @@
+"""A pod as it concerns one vendor's cards.
+
+Why it exists: cards of different vendors are different cards, so what a pod asks of one vendor neither helps nor
+hinders what it asks of another. Whoever fits, judges or explains a pod does it vendor by vendor, and knows one vendor
+at a time. It must not know which vendors there are. Invariant: a pod is the sum of its parts, and a pod that asks for
+one vendor's cards is its own and only part.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from accounting.pod import Allocation, Container, Pod, UnreadableAllocation
+from accounting.status import Invalid
+
+
+def vendor_parts(pod: Pod) -> tuple[Pod, ...]:
+    """Return a pod's parts, in the order of its selections."""
+    if not pod.further_selections:
+        return (pod,)
+    return tuple(part_of(pod, selection.vendor) for selection in (pod.selection, *pod.further_selections))
+
+
+def part_of(pod: Pod, vendor: str) -> Pod:
+    """Return the part of a pod that asks for a vendor's cards. It keeps all containers, so positions stay the same."""
+    selection = next((each for each in pod.further_selections if each.vendor == vendor), pod.selection)
+    return replace(
+        pod,
+        containers=tuple(_container(each, vendor) for each in pod.containers),
+        selection=selection,
+        further_selections=(),
+    )
+
+
+def requested_vendors(pod: Pod) -> tuple[str, ...]:
+    """Return the keys of the vendors that a pod asks, the first container's first."""
+    if not pod.further_selections:
+        key = next((each.request.vendor for each in pod.containers if each.request is not None), None)
+        return () if key is None else (key,)
+    return tuple(selection.vendor for selection in (pod.selection, *pod.further_selections))
+
+
+def checked_vendors(
+    pod: Pod, allocation: Allocation | UnreadableAllocation, fields: Mapping[str, str]
+) -> Allocation | UnreadableAllocation:
+    """Return an allocation, or that it is unreadable because it lacks the rows of a vendor that the pod asks.
+
+    `fields`: vendor key -> where its annotation stands, for the message. A pod that asks one vendor lacks its rows
+    only if its allocation is another vendor's.
+    """
+    if isinstance(allocation, UnreadableAllocation):
+        return allocation
+    there = {row.vendor for own in allocation for row in own}
+    missing = [key for key in requested_vendors(pod) if key not in there]
+    if not missing or not there:
+        return allocation
+    uuids = {row.uuid for own in allocation for row in own}
+    why = Invalid(fields[missing[0]], "", "is absent or empty, and the pod asks for these cards")
+    return UnreadableAllocation(tuple(sorted(uuids)), why)
+
+
+def rows_of(allocation: Allocation, vendor: str) -> Allocation:
+    """Return only a vendor's rows, at their containers' positions."""
+    return tuple(tuple(row for row in own if row.vendor == vendor) for own in allocation)
+
+
+def merged(allocations: list[Allocation]) -> Allocation:
+    """Return the rows of several parts of one pod together."""
+    return tuple(tuple(row for own in each for row in own) for each in zip(*allocations, strict=True))
+
+
+def _container(container: Container, vendor: str) -> Container:
+    request = next((each for each in container.requests if each.vendor == vendor), None)
+    return Container(container.name, container.kind, request)

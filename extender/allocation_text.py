@@ -1,0 +1,66 @@
+"""All rows of a pod as one text, for stores and journals.
+
+Why it exists: a pod has one annotation per vendor, and its rows must be kept, compared and written down as one thing.
+It must not know which vendors there are. Invariant: unpacking what was packed gives the rows back; the rows of a pod
+that concerns the default vendor alone are its annotation, byte for byte.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+
+from accounting.codec import decode_allocation, encode_allocation
+from accounting.pod import Allocation, UnreadableAllocation
+from accounting.vendor import DEFAULT_VENDOR_KEY
+from accounting.vendor_part import merged, rows_of
+
+#: Between the parts of a text. Where an annotation holds it, it is as unreadable with another sign in its place.
+_SEPARATOR, _NO_SEPARATOR = "\x00", "\ufffd"
+
+
+def join_texts(texts: Mapping[str, str]) -> str:
+    """Return one text of annotations by vendor key; "" if all are empty."""
+    filled = {key: text.replace(_SEPARATOR, _NO_SEPARATOR) for key, text in texts.items() if text}
+    if filled.keys() <= {DEFAULT_VENDOR_KEY}:
+        return filled.get(DEFAULT_VENDOR_KEY, "")
+    return _SEPARATOR + _SEPARATOR.join(part for key in sorted(filled) for part in (key, filled[key]))
+
+
+def split_texts(text: str) -> dict[str, str]:
+    """Return the annotations by vendor key of which `join_texts` made one text."""
+    if not text.startswith(_SEPARATOR):
+        return {DEFAULT_VENDOR_KEY: text} if text else {}
+    keys = text.split(_SEPARATOR)[1:]
+    return dict(zip(keys[::2], keys[1::2], strict=True))
+
+
+def pack_rows(allocation: Allocation) -> str:
+    """Return the rows of all vendors as one text."""
+    vendors = {row.vendor for own in allocation for row in own} or {DEFAULT_VENDOR_KEY}
+    return join_texts({key: encode_allocation(rows_of(allocation, key), key) for key in vendors})
+
+
+def unpack_rows(
+    text: str, containers: int, field: str, fields: Mapping[str, str] | None = None
+) -> Allocation | UnreadableAllocation:
+    """Read a text of `pack_rows` or `join_texts`. `fields`: where each vendor's annotation stands, for messages.
+
+    One annotation that cannot be read makes all of them unreadable, for they are one pod's.
+    """
+    names = fields or {}
+    read = [
+        decode_allocation(each, containers, names.get(key, field), sys.intern, key)
+        for key, each in split_texts(text).items()
+    ]
+    unreadable = [each for each in read if isinstance(each, UnreadableAllocation)]
+    if unreadable:
+        return UnreadableAllocation(tuple(sorted(set(_uuids(read)))), unreadable[0].why)
+    allocations = [each for each in read if not isinstance(each, UnreadableAllocation)]
+    return allocations[0] if len(allocations) == 1 else merged(allocations)
+
+
+def _uuids(read: Iterable[Allocation | UnreadableAllocation]) -> Iterable[str]:
+    for each in read:
+        if isinstance(each, UnreadableAllocation):
+            yield from each.readable_uuids
+        else:
+            yield from (row.uuid for own in each for row in own)

@@ -69,12 +69,15 @@ def filtered(cluster: Cluster, asking: Json, *names: str) -> Json:
 
 
 def bound(cluster: Cluster, asking: Json, name: str) -> str:
-    """Bind a pod that filter was shown; returns the error."""
+    """Bind a pod that filter was shown; returns the deciding reason against it, with the numbers."""
     verbs = Verbs(cluster)
     verbs.filter(json.dumps({"Pod": asking, "NodeNames": [name]}).encode())
     meta = asking["metadata"]
     body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": name}
-    return str(json.loads(verbs.bind(json.dumps(body).encode()))["Error"])
+    outcome = cluster.placed(cluster.pod(meta["uid"]), name)  # type: ignore[arg-type]  # filter told of it
+    error = json.loads(verbs.bind(json.dumps(body).encode()))["Error"]
+    assert bool(error) == isinstance(outcome, tuple)
+    return f"{outcome[0].code}: {outcome[0].message}" if isinstance(outcome, tuple) else ""
 
 
 def written(cluster: Cluster, uid: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from accounting.budget_search import Search, Steps, choose_inits
 from accounting.card_fit import fitting_cards, memory_of, wanted_memory
-from accounting.choice import Preference
+from accounting.choice import Preference, bound_columns
 from accounting.device_table import BoolArray, Int64Array, Rows
 from accounting.pod import ContainerKind, DeviceRequest, Pod
 from accounting.selection_mask import accepted
@@ -51,7 +51,7 @@ def within(view: View, pod: Pod, snapshot: Snapshot, mib: int) -> Kept:
     part = view if len(doubtful) == view.columns else view.take(doubtful)
     smallest = _Task(part, pod, snapshot).smallest_first()
     kept[doubtful] = smallest.feasible & (smallest.peak <= mib)
-    if len(task.requests) > 1 or task.preference.numa_bind:
+    if len(task.requests) > 1 or bound_columns(view, task.preference) is not None:
         steps, known = Steps(_STEPS_OF_A_QUESTION), dict[bytes, bool | None]()
         for column in doubtful[~kept[doubtful]].tolist():
             alone = view.take(np.array([column]))
@@ -121,13 +121,15 @@ class _Task:
         """Take for each container in turn the cards on which it takes least."""
         shared, chosen = Share.of(self._view), Chosen()
         feasible = np.ones(self._view.columns, np.bool_)
+        columns_bound = bound_columns(self._view, self.preference)
+        bound = np.zeros(self._view.columns, np.bool_) if columns_bound is None else columns_bound
         for position, request in self.requests.items():
             cards = self._fitting(shared, request)
             wanted = np.broadcast_to(wanted_memory(self._view, request), cards.shape)
             order = np.argsort(np.where(cards, wanted, _TOO_MUCH), axis=0, kind="stable")
             chosen[position] = [*order[: request.count]]
             numa = np.take_along_axis(self._view.nodes.numa, order[: request.count], axis=0)
-            one_numa = np.all(numa == numa[:1], axis=0) | (not self.preference.numa_bind)
+            one_numa = np.all(numa == numa[:1], axis=0) | ~bound
             feasible &= (np.count_nonzero(cards, axis=0) >= request.count) & one_numa
             if self._pod.containers[position].kind is not ContainerKind.INIT:
                 columns = np.arange(self._view.columns)
@@ -138,13 +140,13 @@ class _Task:
 
     def search(self, mib: int, steps: Steps) -> Search:
         """Return the search over a view of one column."""
-        return Search(self._view, self._pod, self._accepted, self.preference, mib, steps)
+        return Search(self._view, self._pod, self._accepted, self.preference.on(self._view), mib, steps)
 
     def key(self) -> bytes:
         """Return what decides whether a view of one column keeps a budget, as bytes."""
         nodes, requested = self._view.nodes, self._view.requested
         arrays: list[npt.NDArray[np.generic]] = [
-            *(nodes.memory, nodes.cores, nodes.numa, self._view.free_slots, self._view.free_memory),
+            *(nodes.memory, nodes.cores, nodes.numa, nodes.single_numa, self._view.free_slots, self._view.free_memory),
             *(self._view.free_cores, requested.slots, requested.usable, requested.exclusive),
         ]
         arrays += [] if self._accepted is None else [self._accepted]

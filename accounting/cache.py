@@ -17,7 +17,7 @@ from accounting.node import Node
 from accounting.pod_record import PodRecord, State
 from accounting.pod_state import TRANSITIONS, PodEvent, PodState
 from accounting.quota_scope import Selector
-from accounting.snapshot import Snapshot
+from accounting.snapshot import Snapshot, Topology
 from accounting.status import Problem
 from accounting.usage import NamespaceSums, charge_names
 from accounting.vendor import DEFAULT_VENDOR_KEY
@@ -44,6 +44,8 @@ class Cache:
         self._cardless: dict[str, tuple[str, int]] = {}  # UID of a pod without cards -> its node, its CPU
         self._cardless_cpu: dict[str, int] = {}  # node name -> CPU of its pods without cards
         self._ids: dict[str, int] = {"": 0}  # interned UUIDs, models and modes
+        self._topologies: dict[Topology, int] = {(): 0}  # links between cards, interned
+        self._topology_list: list[Topology] = [()]  # the same by number; it only grows
         self._snapshot: Snapshot | None = None
         self._generation = 0
         self._node_generation = 0
@@ -150,6 +152,7 @@ class Cache:
                 self._snapshot,
                 self._vendors,
             )
+            self._snapshot.topologies = self._topology_list
             self._snapshot.stamps = self._stamps.copy()
         return self._snapshot
 
@@ -159,6 +162,7 @@ class Cache:
         alone = Cache(self.vendors)
         # Interned numbers only grow, so both caches may use one table of them.
         alone._ids = self._ids
+        alone._topologies, alone._topology_list = self._topologies, self._topology_list
         if node in self._nodes:
             alone.add_node(self._nodes[node])
         for record in self.pods_on(node):
@@ -416,6 +420,8 @@ class Cache:
         arrays.cpu_milli[row] = -1 if node.cpu_milli is None else node.cpu_milli
         for vendor, allocatable in node.further_allocatable:
             arrays.further_allocatable[self._vendors[vendor] - 1, row] = -1 if allocatable is None else allocatable
+        arrays.single_numa[row] = node.single_numa
+        arrays.topology[row] = self._topology(node)
         for position, device in enumerate(node.devices):
             cell = position, row
             self._positions[node.name][device.uuid] = position
@@ -429,6 +435,20 @@ class Cache:
             arrays.vendor[cell] = self._vendors[device.vendor]
             arrays.reserved_memory[cell] = device.reserved_memory
             self._table.refresh(position, row)
+
+    def _topology(self, node: Node) -> int:
+        """Return the number of the links between a node's cards."""
+        if not node.links:
+            return 0
+        positions = {device.uuid: position for position, device in enumerate(node.devices)}
+        matrix = [[0] * len(node.devices) for _ in node.devices]
+        for a, b, score in node.links:
+            matrix[positions[a]][positions[b]] = matrix[positions[b]][positions[a]] = score
+        topology = tuple(map(tuple, matrix))
+        number = self._topologies.setdefault(topology, len(self._topology_list))
+        if number == len(self._topology_list):
+            self._topology_list.append(topology)
+        return number
 
     def _intern(self, text: str) -> int:
         return self._ids.setdefault(text, len(self._ids))

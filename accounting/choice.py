@@ -5,14 +5,16 @@ Invariant: the order is full. After all keys the highest position wins, and posi
 index and UUID; so equal input gives equal cards.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from accounting.device_table import BoolArray, Int32Array, Int64Array, Rows
+from accounting.linked import choose_linked
 from accounting.policy import CardKey, Policies, Weights, card_keys
 from accounting.share import Share
-from accounting.snapshot import View, weighted_load
+from accounting.snapshot import Topology, View, weighted_load
 
 #: A device position fits in this many bits of a packed key.
 _POSITION_BITS = 7
@@ -27,8 +29,12 @@ class Preference:
     keys: tuple[CardKey, ...]
     weights: Weights
     numa_bind: bool
+    linked: bool
+    policies: Policies
 
     def __init__(self, policies: Policies, *, numa_bind: bool) -> None:
+        object.__setattr__(self, "policies", policies)
+        object.__setattr__(self, "linked", policies.card.linked)
         object.__setattr__(self, "keys", card_keys(policies.card, numa_bind=numa_bind))
         object.__setattr__(self, "weights", policies.weights)
         object.__setattr__(self, "numa_bind", numa_bind)
@@ -38,6 +44,21 @@ class Preference:
         """Which NUMA node is tried first under numa-bind."""
         return CardKey.LOW_NUMA not in self.keys
 
+    def bound(self) -> "Preference":
+        """Return the same on nodes that keep a container's cards to one NUMA node: as if the pod had asked for it."""
+        return Preference(self.policies, numa_bind=True)
+
+    def on(self, view: View) -> "Preference":
+        """Return what holds on a view's one column."""
+        return self.bound() if view.any_single_numa else self
+
+
+def bound_columns(view: View, preference: Preference) -> BoolArray | None:
+    """Return (column,): where all cards of a container must be of one NUMA node; None if nowhere."""
+    if preference.numa_bind:
+        return np.ones(view.columns, np.bool_)
+    return view.nodes.single_numa if view.any_single_numa else None
+
 
 def enough(cards: BoolArray, count: int, view: View, preference: Preference) -> BoolArray:
     """Return (column,): whether `count` of the cards can be taken together."""
@@ -46,12 +67,13 @@ def enough(cards: BoolArray, count: int, view: View, preference: Preference) -> 
         return some
     if count > view.devices:
         return np.zeros(view.columns, np.bool_)
-    if not preference.numa_bind:
+    bound = bound_columns(view, preference)
+    if bound is None:
         return _counts(cards) >= count
     found = np.zeros(view.columns, np.bool_)
     for group in _groups(cards, view.nodes.numa):
         found |= _counts(cards & (view.nodes.numa == group)) >= count
-    return found
+    return found if bound.all() else np.where(bound, found, _counts(cards) >= count)
 
 
 def choose(
@@ -61,6 +83,41 @@ def choose(
 
     `growth`: what taking each card would add to the pod's footprint; the least growth goes before every other key.
     """
+    if view.any_single_numa and not preference.numa_bind:
+        free = _choose(cards, count, view, share, preference, growth)
+        bound = _choose(cards, count, view, share, preference.bound(), growth)
+        return [np.where(view.nodes.single_numa, *pair) for pair in zip(bound, free, strict=True)]
+    return _choose(cards, count, view, share, preference, growth)
+
+
+def choose_by_links(
+    cards: BoolArray,
+    count: int,
+    view: View,
+    share: Share,
+    preference: Preference,
+    growth: Int64Array | None,
+    topologies: Sequence[Topology],
+) -> list[Rows]:
+    """Return the same where links between cards count, column by column."""
+    chosen = np.zeros((count, view.columns), np.intp)
+    for column in np.flatnonzero(enough(cards, count, view, preference)).tolist():
+        part = view if view.columns == 1 else view.take(np.array([column]))
+        own = share if view.columns == 1 else share.column(column)
+        held = preference.on(part)
+        order = ranking(cards[:, column], part, own, held)
+        links = np.zeros((view.devices, view.devices), np.int64)
+        scores = topologies[int(view.nodes.topology[column])]
+        links[: len(scores), : len(scores)] = scores or 0
+        grows = np.zeros(view.devices, np.int64) if growth is None else growth[:, column]
+        numa = view.nodes.numa[:, column].astype(np.intp)
+        chosen[:, column] = choose_linked(order, count, links, numa, grows, one_numa=held.numa_bind)
+    return list(chosen)
+
+
+def _choose(
+    cards: BoolArray, count: int, view: View, share: Share, preference: Preference, growth: Int64Array | None
+) -> list[Rows]:
     keys = [_key(key, view, share, preference.weights) for key in preference.keys]
     if growth is not None:
         keys.insert(0, -growth)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.card_fit import fitting_cards, wanted_memory
-from accounting.choice import Preference, enough
+from accounting.choice import Preference, bound_columns, enough
 from accounting.device_table import BoolArray, Int64Array, Rows
 from accounting.largest_first import place_largest_first
 from accounting.patterns import Kinds, Patterns, kinds_of
@@ -134,8 +134,9 @@ def _part(view: View, accepted: BoolArray | None, columns: Rows) -> tuple[View, 
 
 
 def numa_of(view: View, preference: Preference) -> Int64Array | None:
-    """Return (device, column): the NUMA node that limits what a container takes; None if none does."""
-    return view.nodes.numa.astype(np.int64) if preference.numa_bind else None
+    """Return (device, column): the NUMA node where it limits what a container takes, else ANY_NUMA; or None."""
+    bound = bound_columns(view, preference)
+    return None if bound is None else np.where(bound, view.nodes.numa.astype(np.int64), ANY_NUMA)
 
 
 # -- the necessary test ------------------------------------------------------------------------------------------------

@@ -121,6 +121,10 @@ class NodeArrays(Arrays):
     """(row,) Registered cards."""
     count_allocatable: Int64Array
     """(row,) The kubelet's allocatable count of the first vendor's resource; -1 when the node does not say."""
+    single_numa: BoolArray
+    """(row,) All cards of a container must be of one NUMA node."""
+    topology: Int32Array
+    """(row,) Number of the links between the node's cards in `Snapshot.topologies`; 0: it says nothing of them."""
     cpu_milli: Int64Array
     """(row,) Allocatable CPU in thousandths; -1 when the node does not say."""
     vendor: Int32Array
@@ -150,6 +154,8 @@ class NodeArrays(Arrays):
             registered=np.zeros(rows, np.bool_),
             card_count=np.zeros(rows, np.int32),
             count_allocatable=np.zeros(rows, np.int64),
+            single_numa=np.zeros(rows, np.bool_),
+            topology=np.zeros(rows, np.int32),
             cpu_milli=np.zeros(rows, np.int64),
             vendor=np.zeros(shape, np.int32),
             reserved_memory=np.zeros(shape, np.int64),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accounting.card_fit import fitting_cards, memory_of, wanted_memory
-from accounting.choice import Preference, choose, enough, ranking
+from accounting.choice import Preference, choose, choose_by_links, enough, ranking
 from accounting.complete import Decision, Table, decide, known_placement
 from accounting.device_table import BoolArray, Int32Array, Int64Array, Rows
 from accounting.guide import Guide
@@ -77,13 +77,29 @@ def _search(fitting: "_Fitting", columns: Rows, pod: Pod, snapshot: Snapshot) ->
     if not fitting.choose_cards:
         return
     for column in columns[decision.feasible].tolist():
-        part = view if view.columns == 1 else view.take(np.array([column]))
-        alone = _Fitting(part, pod, snapshot, choose_cards=True)
+        alone = _Fitting(_column(view, column), pod, snapshot, choose_cards=True)
         alone.ask_guide()
-        for position, chosen in alone.run().chosen.items():
-            known = fit.chosen.setdefault(position, [np.zeros(view.columns, np.intp) for _ in chosen])
-            for cards, card in zip(known, chosen, strict=True):
-                cards[column] = card[0]
+        _merge(fit, column, alone.run())
+    if fitting.topologies:
+        # Links may have led the greedy choice astray where that without them, which filter makes, succeeds.
+        for column in columns[decision.limited].tolist():
+            alone = _Fitting(_column(view, column), pod, snapshot, choose_cards=True)
+            alone.topologies = ()
+            if alone.run().feasible[0]:
+                _merge(fit, column, alone.fit)
+
+
+def _column(view: View, column: int) -> View:
+    return view if view.columns == 1 else view.take(np.array([column]))
+
+
+def _merge(fit: Fit, column: int, alone: Fit) -> None:
+    """Take a column's cards from the fit of that column alone."""
+    fit.feasible[column], fit.limited[column], fit.failed_at[column] = True, False, -1
+    for position, chosen in alone.chosen.items():
+        known = fit.chosen.setdefault(position, [np.zeros(len(fit.feasible), np.intp) for _ in chosen])
+        for cards, card in zip(known, chosen, strict=True):
+            cards[column] = card[0]
 
 
 class _Fitting:
@@ -95,6 +111,8 @@ class _Fitting:
         self.guide: Guide | None = None
         """Chooses the cards of sidecars and apps, on a view of one column that has a placement."""
         self.preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
+        # Only where the cards themselves are wanted: a yes or no does not depend on links.
+        self.topologies = snapshot.topologies if choose_cards and self.preference.linked else ()
         self._mutex = pod.policies.card.mutex
         self._accepted = accepted(view, pod.selection, snapshot)
         self._phases = Phases.of(pod)
@@ -157,8 +175,10 @@ class _Fitting:
         if not needs_choice or not fit.feasible.any():
             return
         if self.guide is not None and place is not None:
-            best = ranking(cards[:, 0], view, share, self.preference)
+            best = ranking(cards[:, 0], view, share, self.preference.on(view))
             chosen = [np.array([card]) for card in self.guide.choose(place, best)]
+        elif self.topologies:
+            chosen = choose_by_links(cards, request.count, view, share, self.preference, growth, self.topologies)
         else:
             chosen = choose(cards, request.count, view, share, self.preference, growth)
         fit.chosen[asking.position] = chosen

@@ -8,6 +8,7 @@ UUID), so a device's position is the last tie-break.
 from dataclasses import dataclass, field
 
 from accounting.status import Problem
+from accounting.topology import Link
 from accounting.vendor import DEFAULT_VENDOR_KEY
 
 
@@ -44,6 +45,10 @@ class Node:
     """The kubelet's allocatable of the count resource. None: the key is absent, trust the register. 0: plugin gone."""
     cpu_milli: int | None = None
     """Allocatable CPU in thousandths; None: the node does not say."""
+    single_numa: bool = False
+    """All cards of a container must be of one NUMA node: the node says that its kubelet refuses others."""
+    links: tuple[Link, ...] = ()
+    """Scores of pairs of cards; see `topology`."""
     problems: tuple[Problem, ...] = field(default=(), compare=True)
     further_allocatable: tuple[tuple[str, int | None], ...] = ()
     """(vendor key, allocatable of its count resource) of every vendor but the first."""

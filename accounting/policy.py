@@ -48,6 +48,8 @@ class CardPolicy:
     mutex: bool = False
     chained: bool = False
     """A comma list or the word numa: its keys end in the index instead of the NUMA node."""
+    linked: bool = False
+    """topology-aware: the links between cards go before the keys; see `linked`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +77,15 @@ def parse_node_policy(text: str) -> NodePolicy:
 def parse_card_policy(text: str) -> CardPolicy:
     """Read hami.io/gpu-scheduler-policy: one word or a comma list of binpack, spread, numa and mutex.
 
-    Unknown words are ignored and no sort key means spread, as in HAMi. "topology-aware" therefore orders as spread.
+    Unknown words are ignored and no sort key means spread, as in HAMi. "topology-aware" is no sort key: the links
+    between cards decide first, and the keys between equals.
     """
     words = [word.strip() for word in text.split(",")]
-    mutex = "mutex" in words
+    mutex, linked = "mutex" in words, "topology-aware" in words
     if words == ["mutex"]:
         return CardPolicy((CardKey.FEW_SLOTS,), mutex=True)
     keys = tuple(_SORT_KEYS[word] for word in words if word in _SORT_KEYS) or (CardKey.LOW_LOAD,)
-    return CardPolicy(keys, mutex=mutex, chained=len(words) > 1 or words == ["numa"])
+    return CardPolicy(keys, mutex=mutex, chained=len(words) > 1 or words == ["numa"], linked=linked)
 
 
 def unknown_node_words(text: str) -> tuple[str, ...]:

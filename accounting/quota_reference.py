@@ -16,6 +16,7 @@ from accounting.reference import (
     Card,
     NodeState,
     _memory,
+    _one_numa,
     _preference,
     _refusal,
     fit,
@@ -141,11 +142,13 @@ def _sets(state: NodeState, pod: Pod, taken: Allocation, at: int) -> Iterator[tu
     cards = [card for card in state.cards.values() if not card.orphan]
     fitting = [card for card in cards if _refusal(state, card, alive, request, pod) is None]
 
+    one_numa = _one_numa(state, pod)
+
     def order(card: Card) -> tuple[int, ...]:
-        return _preference(card, alive, pod)
+        return _preference(card, alive, pod, one_numa=one_numa)
 
     for chosen in combinations(sorted(fitting, key=order), request.count):
-        if not pod.selection.numa_bind or len({card.device.numa for card in chosen}) == 1:
+        if not one_numa or len({card.device.numa for card in chosen}) == 1:
             yield tuple(DeviceRow(card.device.uuid, _memory(card, request), request.cores) for card in chosen)
 
 

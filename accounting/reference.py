@@ -202,7 +202,7 @@ def _best_of_each(state: NodeState, pod: Pod, taken: Allocation, order: list[int
         sets = _sets(state, pod, taken, i)
         if isinstance(sets, Code):
             return sets
-        key = _order(pod, taken, i)
+        key = _order(state, pod, taken, i)
         taken = _put(taken, i, _rows_on(min(sets, key=key), pod, i, key))
     return taken
 
@@ -213,7 +213,7 @@ def _first_placement(state: NodeState, pod: Pod, taken: Allocation, order: list[
     found = [_sets(state, pod, taken, i) for i in order]
     if not order or any(isinstance(sets, Code) for sets in found):
         return None if order else taken
-    i, key = order[0], _order(pod, taken, order[0])
+    i, key = order[0], _order(state, pod, taken, order[0])
     sets = [] if isinstance(found[0], Code) else sorted(found[0], key=key)
     # What an init takes concerns nobody else.
     for chosen in sets[:1] if pod.containers[i].kind is ContainerKind.INIT else sets:
@@ -260,25 +260,50 @@ def _sets(state: NodeState, pod: Pod, taken: Allocation, i: int) -> list[tuple[C
     sets = [
         chosen
         for chosen in (combinations(fitting, request.count) if request.count <= len(fitting) else ())
-        if not pod.selection.numa_bind or len({card.device.numa for card in chosen}) == 1
+        if not _one_numa(state, pod) or len({card.device.numa for card in chosen}) == 1
     ]
     return sets or _speaking_code([found for found in refusals.values() if found], len(cards), request)
 
 
-def _order(pod: Pod, taken: Allocation, i: int) -> _Order:
+def _one_numa(state: NodeState, pod: Pod) -> bool:
+    return pod.selection.numa_bind or (state.node is not None and state.node.single_numa)
+
+
+def _order(state: NodeState, pod: Pod, taken: Allocation, i: int) -> _Order:
     """Return the key of container i's sets of cards, the best one lowest; an init's leaves the smallest footprint."""
     alive, init = _alive(pod, taken, i), pod.containers[i].kind is ContainerKind.INIT
+
+    one_numa = _one_numa(state, pod)
+    found = _sets(state, pod, taken, i)
+    fitting = {} if isinstance(found, Code) else {card.device.uuid: card for cards in found for card in cards}
 
     def key(chosen: Sequence[Card]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
         rows = tuple(_row(card, _request(pod, i)) for card in chosen)
         footprint = _footprint(pod, _put(taken, i, rows)) if init else ()
-        return footprint, sorted(_preference(card, alive, pod) for card in chosen)
+        linked = _linked(state, chosen, fitting.values()) if pod.policies.card.linked else ()
+        return (*footprint, *linked), sorted(_preference(card, alive, pod, one_numa=one_numa) for card in chosen)
 
     return key
 
 
+def _linked(state: NodeState, chosen: Sequence[Card], fitting: Iterable[Card]) -> tuple[int, ...]:
+    """Return how little several cards are linked to each other, or how much one card is to the others that fit."""
+    score = {frozenset((a, b)): score for a, b, score in (() if state.node is None else state.node.links)}
+
+    def between(a: Card, b: Card) -> int:
+        return score.get(frozenset((a.device.uuid, b.device.uuid)), 0)
+
+    if len(chosen) == 1:
+        return (sum(between(chosen[0], other) for other in fitting),)
+    return -sum(between(a, b) for a, b in combinations(chosen, 2)), len({card.device.numa for card in chosen})
+
+
 def _rows_on(chosen: Sequence[Card], pod: Pod, i: int, key: _Order) -> tuple[DeviceRow, ...]:
-    return tuple(_row(card, _request(pod, i)) for card in sorted(chosen, key=lambda card: key([card])))
+    """Return the rows in the order of preference of single cards; where links count they do not order the rows."""
+    linked = pod.policies.card.linked and len(chosen) > 1
+    return tuple(
+        _row(card, _request(pod, i)) for card in sorted(chosen, key=lambda card: key([card])[1 if linked else slice(2)])
+    )
 
 
 def _request(pod: Pod, i: int) -> DeviceRequest:
@@ -308,7 +333,7 @@ def _used(card: Card, alive: Sequence[DeviceRow]) -> Amounts:
     return _sum(card.requested, *(_amounts(row) for row in alive if row.uuid == card.device.uuid))
 
 
-def _preference(card: Card, alive: Sequence[DeviceRow], pod: Pod) -> tuple[int, ...]:
+def _preference(card: Card, alive: Sequence[DeviceRow], pod: Pod, *, one_numa: bool) -> tuple[int, ...]:
     """Return numbers of which the smallest is preferred; the last one tells any two cards apart."""
     used = _used(card, alive)
     load = load_of(used, card.capacity, pod.policies.weights)
@@ -320,7 +345,7 @@ def _preference(card: Card, alive: Sequence[DeviceRow], pod: Pod) -> tuple[int, 
         CardKey.FEW_SLOTS: used.slots,
         CardKey.HIGH_INDEX: -card.device.index,
     }
-    keys = card_keys(pod.policies.card, numa_bind=pod.selection.numa_bind)
+    keys = card_keys(pod.policies.card, numa_bind=one_numa)
     return (*(values[key] for key in keys), -card.position)
 
 

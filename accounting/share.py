@@ -52,6 +52,13 @@ class Share:
             None if self.exclusive is None else self.exclusive.take(columns, axis=1),
         )
 
+    def column(self, column: int) -> "Share":
+        """Return the share of one column, with the cells that were booked."""
+        share = self.take(np.array([column]))
+        columns = self.shape[1]
+        share.cells = [cells[cells % columns == column] // columns for cells in self.cells]
+        return share
+
     def book(self, cells: Rows, memory: Int64Array | int, cores: int) -> None:
         """Add one row (1 slot, memory in MiB, cores in percent) to each of these cells."""
         if self.slots is None or self.memory is None or self.cores is None:

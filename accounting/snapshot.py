@@ -5,7 +5,7 @@ and everything derived from one state is computed once. It must not know pods be
 reachable from a snapshot changes after it was taken.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from types import MappingProxyType
@@ -23,6 +23,9 @@ from accounting.device_table import (
 )
 from accounting.policy import Weights
 from accounting.vendor import DEFAULT_VENDOR_KEY
+
+#: Scores between the cards of a node, by device position: a symmetric matrix, as tuples.
+Topology = tuple[tuple[int, ...], ...]
 
 
 class View:
@@ -47,6 +50,11 @@ class View:
     def free_cores(self) -> Int64Array:
         """Free percent of a card, possibly negative; (device, column)."""
         return self.nodes.cores - self.requested.cores
+
+    @cached_property
+    def any_single_numa(self) -> bool:
+        """Whether any of the nodes keeps a container's cards to one NUMA node."""
+        return bool(self.nodes.single_numa.any())
 
     @cached_property
     def blocked(self) -> BoolArray:
@@ -123,6 +131,8 @@ class Snapshot(View):
         self.node_generation = node_generation
         self.rows = rows
         self.ids = ids
+        self.topologies: Sequence[Topology] = ((),)
+        """Links between cards, by the numbers in `NodeArrays.topology`."""
         self.stamps: Int64Array = np.zeros(self.columns, np.int64)
         """(row,) Another number after every change of a row, and one that no other row has or had."""
         self.vendors = vendors

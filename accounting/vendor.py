@@ -93,6 +93,8 @@ class Vendor:
     """On the pod: JSON list of the UUID and the template of every row, which the plugin wants beside the rows."""
     predicate_time_annotation: str = ""
     """On the pod: when its cards were chosen, in Unix seconds."""
+    link_scores_annotation: str = ""
+    """On the node: scores of the links between its cards; empty: the vendor's plugin writes none."""
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -122,6 +124,7 @@ NVIDIA = Vendor(
     nouse_type_annotation="nvidia.com/nouse-gputype",
     numa_bind_annotation="nvidia.com/numa-bind",
     mode_annotation="nvidia.com/vgpu-mode",
+    link_scores_annotation="hami.io/node-nvidia-score",
     priority_resource="nvidia.com/priority",
     priority_variable="CUDA_TASK_PRIORITY",
     mig_annotation="hami.io/vgpu-mig-allocations",

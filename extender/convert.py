@@ -6,7 +6,7 @@ Invalid, an UnreadableAllocation or a Problem in the value.
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -38,7 +38,8 @@ from accounting.register import (
     with_reserved,
 )
 from accounting.selection import Selection, parse_bool, parse_list, parse_types
-from accounting.status import Invalid
+from accounting.status import Invalid, Problem
+from accounting.topology import Link, is_single_numa, read_links, unreadable_links
 from accounting.vendor import RegisterFormat, Vendor
 from accounting.vendor_part import checked_vendors
 from extender.allocation_text import join_texts, unpack_rows
@@ -374,6 +375,7 @@ def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
     )
     register = with_reserved(register, settings.reserved_memory)
     cordons = (annotations.get(each.cordon_annotation, "") for each in settings.vendors if each.cordon_annotation)
+    links, misread = _links(name, annotations, register, settings.vendors)
     return Node(
         name=name,
         devices=register.devices,
@@ -381,9 +383,31 @@ def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
         duplicated=register.duplicated,
         count_allocatable=_count_allocatable(allocatable, first.count_resource),
         cpu_milli=allocatable_cpu_milli(allocatable),
-        problems=register.problems,
+        single_numa=is_single_numa(meta.labels or {}, annotations),
+        links=links,
+        problems=(*register.problems, *misread),
         further_allocatable=tuple((each.key, _count_allocatable(allocatable, each.count_resource)) for each in others),
     )
+
+
+def _links(
+    node: str, annotations: Mapping[str, str], register: Register, vendors: Sequence[Vendor]
+) -> tuple[tuple[Link, ...], tuple[Problem, ...]]:
+    """Read the scores of links between the cards; they change no answer to whether a pod fits."""
+    links: list[Link] = []
+    problems: list[Problem] = []
+    for text in (annotations.get(each.link_scores_annotation) for each in vendors if each.link_scores_annotation):
+        if not text:
+            continue
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            found, misread = unreadable_links(node, f"is not JSON: {error}")
+        else:
+            found, misread = read_links(node, value, (device.uuid for device in register.devices))
+        links += found
+        problems += misread
+    return tuple(links), tuple(problems)
 
 
 def _register(node: str, text: str | None, vendor: Vendor) -> Register:

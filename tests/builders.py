@@ -23,6 +23,7 @@ from accounting.policy import Policies, Weights, parse_card_policy, parse_node_p
 from accounting.selection import Selection
 from accounting.snapshot import Snapshot
 from accounting.status import Invalid
+from accounting.topology import Link
 
 MODEL = "NVIDIA A100-SXM4-40GB"
 Row = tuple[str, int, int]
@@ -56,10 +57,20 @@ def make_node(
     cordoned: Iterable[str] = (),
     duplicated: Iterable[str] = (),
     count_allocatable: int | None = None,
+    single_numa: bool = False,
+    links: Iterable[Link] = (),
 ) -> Node:
     """A node with these cards, or with that many equal ones."""
     cards = make_devices(devices) if isinstance(devices, int) else tuple(sorted(devices, key=tie_order))
-    return Node(name, cards, frozenset(cordoned), frozenset(duplicated), count_allocatable)
+    return Node(
+        name,
+        cards,
+        frozenset(cordoned),
+        frozenset(duplicated),
+        count_allocatable,
+        single_numa=single_numa,
+        links=tuple(links),
+    )
 
 
 def ask(count: int = 1, memory: int = 0, *, percentage: int = 0, cores: int = 0) -> DeviceRequest:

@@ -14,6 +14,7 @@ from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, 
 from accounting.policy import Policies, Weights
 from accounting.selection import Selection, parse_types
 from accounting.status import Invalid
+from accounting.topology import Link
 from tests.builders import make_device, make_node, make_pod, make_policies, make_unreadable
 
 UUIDS = tuple(f"GPU-{i}" for i in range(6))
@@ -74,7 +75,16 @@ def nodes(draw: st.DrawFn, name: str = NODES[0]) -> Node:
         cordoned=[uuid for uuid in uuids if draw(rarely)],
         duplicated=[uuid for uuid in uuids if draw(rarely)],
         count_allocatable=draw(st.integers(0, 12)) if draw(rarely) else None,
+        single_numa=draw(rarely),
+        links=draw(links(uuids)) if draw(rarely) else (),
     )
+
+
+def links(uuids: Sequence[str]) -> st.SearchStrategy[tuple[Link, ...]]:
+    """Scores of some pairs of cards, few different ones so that sets are often equal."""
+    pairs = [(a, b) for a in sorted(uuids) for b in sorted(uuids) if a < b]
+    scores = st.lists(st.sampled_from((0, 10, 20, 100)), min_size=len(pairs), max_size=len(pairs))
+    return scores.map(lambda drawn: tuple((a, b, score) for (a, b), score in zip(pairs, drawn, strict=True)))
 
 
 def clusters() -> st.SearchStrategy[list[Node]]:

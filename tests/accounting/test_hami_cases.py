@@ -36,6 +36,7 @@ from accounting.score import MAX_SCORE, hami_score, node_loads, score_nodes
 from accounting.snapshot import weighted_load
 from accounting.status import CODES as STATUS_CODES
 from accounting.status import Code, Invalid, ProblemCode
+from accounting.topology import read_links
 from accounting.vendor import NVIDIA
 from tests.accounting.case_builders import (
     APP,
@@ -94,7 +95,6 @@ OVERRULED = {
     "refilter-evicts": "filter only reads",
     "fd-slots": "more slots used than there are is over-commitment",
     "nv-nouse": "too few cards on the node comes before what is wrong with them",
-    "topo-3gpu": "topology aware orders as spread",
     "fq11": "a total is no sum over cards",
     "obs-numa-topology": "numa bind holds under topology aware too",
     "obs-bad-memory-passthrough": "unusable memory is an invalid request on every node",
@@ -422,10 +422,14 @@ def _device(each: Case) -> Device:
     )
 
 
-def _cluster(devices: list[Case]) -> Cluster:
+def _cluster(devices: list[Case], pair_scores: dict[str, dict[str, int]] | None = None) -> Cluster:
     """Return one node with these cards, on which other pods hold what the case says is used."""
     uses = [DeviceUse(each["id"], each["used"], each["usedmem"], each["usedcores"]) for each in devices]
-    return Cluster(node("n", *map(_device, devices)), pods=[holder("n", [use for use in uses if any(use[1:])])])
+    scores = [{"uuid": uuid, "score": score} for uuid, score in (pair_scores or {}).items()]
+    links, problems = read_links("n", scores, [each["id"] for each in devices])
+    assert not problems
+    with_links = replace(node("n", *map(_device, devices)), links=links)
+    return Cluster(with_links, pods=[holder("n", [use for use in uses if any(use[1:])])])
 
 
 def _asking(kind: str, request: Case | None) -> Container:
@@ -458,7 +462,7 @@ def test_fitting_a_pod(case: Case) -> None:
     if isinstance(weights, Invalid):
         assert expect["error_contains"] in weights.why
         return
-    cluster = _cluster(case["devices"])
+    cluster = _cluster(case["devices"], case.get("pair_scores"))
     asked = pod(*[_asking(each["kind"], each["request"]) for each in case["containers"]])
     policies = replace(asked.policies, card=parse_card_policy(case["device_policy"]), weights=weights)
     asked = replace(asked, policies=policies)
@@ -482,7 +486,6 @@ DEVICE_FIT = _cases("device_fit", "container_fit")
 RIGHT_FIT: dict[str, Code | list[str]] = {
     "fd-slots": Code.DEVICE_OVERCOMMITTED,
     "nv-nouse": Code.INSUFFICIENT_DEVICES,
-    "topo-3gpu": ["f", "e", "d"],
 }
 
 
@@ -493,7 +496,7 @@ def test_fitting_a_container(case: Case) -> None:
     cluster = (
         Cluster(node("n", *[card(f"GPU-{index}", index=index) for index in range(case["devices_on_node"])]))
         if devices is None
-        else _cluster(devices)
+        else _cluster(devices, case.get("pair_scores"))
     )
     asked = pod(_asking("app", case["request"]), annotations=case.get("annotations"))
     right = RIGHT_FIT.get(case["id"])

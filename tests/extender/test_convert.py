@@ -215,6 +215,28 @@ def test_a_node_has_its_cards_in_tie_order_its_cordon_and_its_count() -> None:
 
 
 @pytest.mark.parametrize(
+    "text, links, problems",
+    [
+        ('[{"uuid":"GPU-b","score":{"GPU-a":50,"GPU-x":20}}]', (("GPU-a", "GPU-b", 50),), 0),
+        ("", (), 0),
+        ("{", (), 1),
+        ('{"GPU-a":{}}', (), 1),
+    ],
+)
+def test_a_node_has_the_links_between_its_cards(text: str, links: tuple[object, ...], problems: int) -> None:
+    cards = [card("GPU-a", 0), card("GPU-b", 1)]
+    read_one = read_node(node("n1", cards, annotations={"hami.io/node-nvidia-score": text}))
+    assert (read_one.links, len(read_one.problems), len(read_one.devices)) == (links, problems, 2)
+
+
+def test_a_node_says_that_its_kubelet_keeps_to_one_numa_node() -> None:
+    manifest = node("n1", [card("GPU-a", 0)])
+    assert not read_node(manifest).single_numa
+    manifest["metadata"]["labels"] = {"gpu-extender.io/topology-manager-policy": "single-numa-node"}
+    assert read_node(manifest).single_numa
+
+
+@pytest.mark.parametrize(
     "allocatable, expected",
     [
         pytest.param({}, None, id="absent"),

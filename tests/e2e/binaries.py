@@ -64,9 +64,12 @@ def minors() -> list[str]:
 
 
 def default_minors(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """What is run when nobody names a minor: that of KUBEBUILDER_ASSETS, else all. Raises Unavailable."""
+    """What is run when nobody names a minor: that of KUBEBUILDER_ASSETS, else the newest and the oldest pinned.
+
+    Raises Unavailable.
+    """
     assets = _assets(environment)
-    return minors() if assets is None else [assets.minor]
+    return [minors()[0], minors()[-1]] if assets is None else [assets.minor]
 
 
 def find(minor: str, environment: Mapping[str, str] = os.environ) -> Binaries:

@@ -40,9 +40,10 @@ _CERTIFICATE: Final = _KEY.with_suffix(".crt")
 _READY_SECONDS: Final = 120.0
 _LINE_BYTES: Final = 2**24
 _NOT_FOUND, _CONFLICT, _DONE = 404, 409, (200, 201)
+ADMIN_TOKEN: Final = "admin-token"
 #: Token, user, groups.
 _USERS: Final = {
-    "admin": ("admin-token", "admin", "system:masters"),
+    "admin": (ADMIN_TOKEN, "admin", "system:masters"),
     "scheduler": ("scheduler-token", "system:kube-scheduler", ""),
     "extender": (
         "extender-token",

@@ -5,10 +5,13 @@ anything. Invariant: everything is done through the API server or to a process, 
 """
 
 import asyncio
+import itertools
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+import aiohttp
 import orjson
 
 from tests.apiserver.pod_statuses import is_sidecar
@@ -122,7 +125,7 @@ class Doing(Telling):
     async def kubelets(self, given: Mapping[str, Any] | None) -> None:
         """{run seconds: S} or nothing: from now on every bound pod is allocated and run by itself."""
         seconds = (given or {}).get("run seconds")
-        self._kubelets = asyncio.create_task(self._world.actor.follow(seconds))
+        self._tasks.append(asyncio.create_task(self._world.actor.follow(seconds)))
 
     async def bind(self, given: Mapping[str, str]) -> None:
         """{POD: NODE}: another scheduler binds a pod, as the API server's Binding allows it to anybody."""
@@ -203,6 +206,30 @@ class Doing(Telling):
         """true: the replica that is ready is ended with SIGKILL."""
         leader = await asyncio.to_thread(lambda: self._world.extender)
         await asyncio.to_thread(leader.child.kill)
+
+    async def measure(self, _: Given) -> None:
+        """true: from now on processor time and calls are counted, up to `measured`."""
+        self._measuring = time.monotonic(), await self._meters()
+
+    async def ask_on_and_on(self, given: Mapping[str, Any]) -> None:
+        """{pods: [POD, ...], per second: N}: filter is asked about them in turn, to the end of the scenario.
+
+        As kube-scheduler 1.36 does for a gang with a member that fits nowhere; it asks some 1,300 times a second.
+        """
+        bodies = []
+        names = sorted(self._world.audit.nodes)
+        for name in given["pods"]:
+            pod = await self._kube.send("GET", f"{PODS}/{name}")
+            bodies.append(orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}))
+        self._tasks.append(asyncio.create_task(self._ask(bodies, given["per second"])))
+
+    async def _ask(self, bodies: Sequence[bytes], per_second: float) -> None:
+        began = time.monotonic()
+        async with aiohttp.ClientSession(self._world.extenders[0].url) as session:
+            for number, body in enumerate(itertools.cycle(bodies)):
+                await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))
+                async with session.post("/filter", data=body) as response:
+                    await response.read()
 
     async def wait(self, seconds: float) -> None:
         """SECONDS: nothing is done."""

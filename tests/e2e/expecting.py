@@ -163,6 +163,33 @@ class Expecting(Telling):
 
             await self._poll(notes, differs)
 
+    async def measured(self, given: Mapping[str, float]) -> None:
+        """{FIGURE: MOST or `at least N`}: since `measure`; every figure is also written down.
+
+        Figures: seconds, extender cpu seconds, scheduler cpu seconds, filter calls, answers from memory, extender cpu
+        share (of one core), and extender cpu ms per filter call.
+        """
+        began, before = self._measuring
+        now, seconds = await self._meters(), time.monotonic() - began
+        found = {name: round(now[name] - before[name], 3) for name in now} | {"seconds": round(seconds, 2)}
+        used = found["extender cpu seconds"]
+        found["extender cpu share"] = round(used / seconds, 3)
+        found["extender cpu ms per filter call"] = round(used * 1000 / max(1, found["filter calls"]), 3)
+        self._figures["measured"] = found
+        for name, wanted in given.items():
+            least = isinstance(wanted, str)
+            limit = float(str(wanted).removeprefix("at least "))
+            assert found[name] >= limit if least else found[name] <= limit, f"{name}: {found[name]}, not {wanted}"
+
+    async def are_refused(self, number: int) -> None:
+        """N: at least so many pods are unschedulable now."""
+
+        def enough() -> bool:
+            pods = self._world.audit.pods.values()
+            return sum(condition(pod).get("reason") == "Unschedulable" for pod in pods) >= number
+
+        await self._until(enough, f"{number} pods are refused")
+
     async def problems(self, given: Sequence[str]) -> None:
         """[CODE, ...]: the codes of all problems that verify reports, sorted."""
 

@@ -24,8 +24,9 @@ A pod is such a text, or a mapping with it under `containers` and, where wanted,
 
 Beside `title`, `source`, `nodes` and `steps` a scenario may have `lock` (the lock modes, by default none alone),
 `quotas`, `options` (of the extender), `replicas`, `lease_seconds`, `gates` (feature gates), `apis` (--runtime-config),
-`since` (the first minor that has what it needs), `scheduler` (fields of the profile in kube-scheduler's configuration),
-`overcommits` (true where the story is about a card that is over-committed) and `quick` (part of .ci/run).
+`since` and `until` (the first and the last minor that have what it needs), `scheduler` (fields of the profile in
+kube-scheduler's configuration), `overcommits` (true where the story is about a card that is over-committed) and `quick`
+(part of .ci/run).
 
 The verbs are the methods of `story.Story`; each says what it takes.
 """
@@ -73,6 +74,7 @@ class Scenario:
     gates: Sequence[str] = ()
     apis: Sequence[str] = ()
     since: str = ""
+    until: str = ""
     scheduler: Mapping[str, Any] | None = None
     replicas: int = 1
     lease_seconds: float | None = None

@@ -39,9 +39,9 @@ class Story(Doing, Expecting):
         finally:
             for manifest in reversed(self._applied):
                 await asyncio.to_thread(self._world.plane.remove, manifest)
-            if self._kubelets is not None:
-                self._kubelets.cancel()
-                await asyncio.gather(self._kubelets, return_exceptions=True)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         return self._figures
 
     async def _take(self, number: int, step: Mapping[str, Any]) -> None:

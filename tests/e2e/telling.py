@@ -36,7 +36,8 @@ class Telling:
         self._uids: dict[str, str] = {}  # name -> UID of the pod that a step made last under it
         self._figures: Json = {}
         self._applied: list[Json] = []
-        self._kubelets: asyncio.Task[None] | None = None
+        self._measuring: tuple[float, Json] = (0.0, {})
+        self._tasks: list[asyncio.Task[None]] = []  # that go on to the end
 
     @property
     def _kube(self) -> Kube:
@@ -88,6 +89,18 @@ class Telling:
                 return
             assert time.monotonic() < end, f"not within {self._seconds:g} s: {why}"
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def _meters(self) -> Json:
+        """What has been counted so far."""
+        extender = self._world.extender
+        calls = await extender.metric("gpu_extender_request_duration_seconds_count")
+        remembered = await extender.metric("gpu_extender_answers_from_memory_total")
+        return {
+            "extender cpu seconds": extender.child.cpu_seconds(),
+            "scheduler cpu seconds": self._child("scheduler").cpu_seconds(),
+            "filter calls": sum(count for labels, count in calls.items() if 'verb="filter"' in labels),
+            "answers from memory": sum(remembered.values()),
+        }
 
     async def _condition(self, name: str, reason: str, text: str) -> None:
         def holds() -> bool:

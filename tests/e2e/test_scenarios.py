@@ -23,8 +23,8 @@ def _cases() -> list[Any]:
 async def test_scenario(
     scenario: Scenario, lock: str, minor: str, planes: Planes, folder: Path, figures: dict[str, Any]
 ) -> None:
-    if _number(minor) < _number(scenario.since or minor):
-        pytest.skip(f"Kubernetes {minor} has nothing of the kind; it came with {scenario.since}")
+    if not _number(scenario.since or minor) <= _number(minor) <= _number(scenario.until or minor):
+        pytest.skip(f"Kubernetes {minor} has nothing of the kind: {scenario.title}")
     plane = planes(minor, scenario.gates, scenario.apis)
     figures.setdefault(plane.binaries.version, {})[f"{scenario.name}, {lock}"] = await play(
         scenario, plane, folder, lock=lock

@@ -25,7 +25,7 @@ def no_go(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_minors_are_pinned_and_the_newest_comes_first() -> None:
     assert len(minors()) >= 2
     assert [pinned_version(minor).startswith(f"{minor}.") for minor in minors()] == [True] * len(minors())
-    assert default_minors({}) == minors()
+    assert default_minors({}) == [minors()[0], minors()[-1]]
 
 
 def test_the_assets_come_first(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ class Vendor:
     """Priority of the work on the card; it places nothing, the device plugin's library reads `priority_variable`."""
     priority_variable: str = ""
     """Environment variable that takes the priority's value; empty: none."""
+    bare_count_is_exclusive: bool = False
+    """At admission a container that asks for whole cards and no cores gets all cores, so that nobody may join."""
     register_format: RegisterFormat = RegisterFormat.JSON
     registered_cores: int = 0
     """Cores of every card, whatever its register says; 0: as registered."""
@@ -127,5 +129,6 @@ NVIDIA = Vendor(
     link_scores_annotation="hami.io/node-nvidia-score",
     priority_resource="nvidia.com/priority",
     priority_variable="CUDA_TASK_PRIORITY",
+    bare_count_is_exclusive=True,
     mig_annotation="hami.io/vgpu-mig-allocations",
 )

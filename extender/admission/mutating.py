@@ -89,7 +89,7 @@ def _priority(written: Written, vendor: Vendor) -> Iterator[Operation]:
 
 def _wants_whole_cards(written: Written, vendor: Vendor) -> bool:
     """Whether nothing but whole cards can be meant, so that nobody else may join. Cores that are written stand."""
-    if written.value(vendor.cores_resource) is not None or not vendor.cores_resource:
+    if not vendor.bare_count_is_exclusive or written.value(vendor.cores_resource) is not None:
         return False
     if written.asks(vendor.memory_percentage_resource):
         return _equals(written.value(vendor.memory_percentage_resource), _WHOLE_CARD)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accounting.cache import Cache
-from accounting.pod import Container, Pod
+from accounting.pod import Container, DeviceRequest, Pod
 
 _WHOLE_PERCENT = 100
 
@@ -24,13 +24,11 @@ def too_large(cache: Cache, pod: Pod) -> Iterator[str]:
         return
     largest, most = int(nodes.memory.max()), int(nodes.present.sum(axis=0).max())
     for container in pod.containers:
-        request = container.request
-        if request is None:
-            continue
-        if request.memory > largest:
-            yield f"container {container.name}: {request.memory} MiB: the largest card has {largest} MiB"
-        if request.count > most:
-            yield f"container {container.name}: {request.count} cards: no node has more than {most}"
+        for request in container.requests:
+            if request.memory > largest:
+                yield f"container {container.name}: {request.memory} MiB: the largest card has {largest} MiB"
+            if request.count > most:
+                yield f"container {container.name}: {request.count} cards: no node has more than {most}"
 
 
 def on_smallest_cards(cache: Cache, pod: Pod) -> Pod | None:
@@ -38,7 +36,7 @@ def on_smallest_cards(cache: Cache, pod: Pod) -> Pod | None:
 
     What it asks like this is the least that it can come to hold (user report HAMi#1591).
     """
-    if not any(each.request is not None and each.request.memory_percentage for each in pod.containers):
+    if not any(request.memory_percentage for each in pod.containers for request in each.requests):
         return None
     nodes = cache.snapshot().nodes
     if not nodes.present.any():
@@ -48,8 +46,13 @@ def on_smallest_cards(cache: Cache, pod: Pod) -> Pod | None:
 
 
 def _resolved(container: Container, card_mib: int) -> Container:
-    request = container.request
-    if request is None or not request.memory_percentage:
-        return container
+    request = None if container.request is None else _on_card(container.request, card_mib)
+    further = tuple(_on_card(each, card_mib) for each in container.further_requests)
+    return replace(container, request=request, further_requests=further)
+
+
+def _on_card(request: DeviceRequest, card_mib: int) -> DeviceRequest:
+    if not request.memory_percentage:
+        return request
     memory = card_mib * request.memory_percentage // _WHOLE_PERCENT
-    return replace(container, request=request._replace(memory=memory, memory_percentage=0, whole=False))
+    return request._replace(memory=memory, memory_percentage=0, whole=False)

@@ -7,7 +7,7 @@ told at once; what the scheduler would accept is not refused.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from accounting.pod import Container, DeviceRequest, Pod
+from accounting.pod import Container, Pod
 from accounting.quota import Exceeded
 from accounting.vendor import Vendor
 from extender.admission.asking import Written, is_asked, quantity
@@ -89,7 +89,7 @@ def privileged(
     containers: list[Written], more: list[str], share: Pod, settings: AdmissionSettings
 ) -> Iterator[Finding]:
     """Yield a finding if a privileged container stands beside a share. `more`: fields of further privileged ones."""
-    asking = [container for container in share.containers if container.request is not None]
+    asking = [container for container in share.containers if container.requests]
     if not asking or settings.privileged is Privileged.ALLOW:
         return
     if settings.privileged is Privileged.EXCLUSIVE and all(map(_is_exclusive, asking)):
@@ -129,8 +129,7 @@ def _odd_container(written: Written, vendor: Vendor) -> Iterator[str]:
 
 
 def _is_exclusive(container: Container) -> bool:
-    request: DeviceRequest | None = container.request
-    return request is not None and request.cores >= _EXCLUSIVE_CORES
+    return all(request.cores >= _EXCLUSIVE_CORES for request in container.requests)
 
 
 def denies(finding: Finding, settings: AdmissionSettings, *, asks: bool) -> bool:

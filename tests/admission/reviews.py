@@ -169,9 +169,9 @@ def patched(obj: Json, patch: list[Json]) -> Json:
     return result
 
 
-def cluster_of(*objects: Json, vendor: Vendor = NVIDIA) -> Cluster:
+def cluster_of(*objects: Json, vendor: Vendor = NVIDIA, further: tuple[Vendor, ...] = ()) -> Cluster:
     """An embedded cluster that holds these objects."""
-    settings = Settings(vendor)
+    settings = Settings(vendor, further_vendors=further)
     cluster = Cluster(settings)
     cluster.load(collect(parse_manifests(listed(*objects).encode(), "--cluster", "test"), settings))
     return cluster
@@ -179,11 +179,15 @@ def cluster_of(*objects: Json, vendor: Vendor = NVIDIA) -> Cluster:
 
 @asynccontextmanager
 async def admitting(
-    *objects: Json, settings: AdmissionSettings | None = None, vendor: Vendor = NVIDIA, synced: bool = True
+    *objects: Json,
+    settings: AdmissionSettings | None = None,
+    vendor: Vendor = NVIDIA,
+    further: tuple[Vendor, ...] = (),
+    synced: bool = True,
 ) -> AsyncIterator[Webhooks]:
     """A server over these objects, and a client of its webhooks."""
     server = replace(ServerSettings(), port=0)
-    cluster = cluster_of(*objects, vendor=vendor)
+    cluster = cluster_of(*objects, vendor=vendor, further=further)
     admission = Admission(cluster, settings, lambda: synced)
     runner, port = await start(make_app(cluster, server, admission=admission), server)
     try:

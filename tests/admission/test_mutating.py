@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from accounting.vendors import HYGON
 from extender.admission.settings import AdmissionSettings, OtherScheduler
 from tests.admission.reviews import OURS, Webhooks, admitting, limits, patched, pod, review
 from tests.extender.objects import asks, container, sidecar
@@ -201,3 +202,22 @@ async def test_a_dry_run_gets_the_same_patch_and_leaves_nothing_behind(webhooks:
     assert await webhooks.patch(obj, dry_run=True) == await webhooks.patch(obj)
     assert webhooks.cluster.version == version
     assert webhooks.cluster.pods() == []
+
+
+async def test_other_vendors_cards_are_routed_and_counted_but_not_taken_whole_by_themselves() -> None:
+    """HAMi's webhook makes a bare count exclusive for NVIDIA alone; Hygon's cores default to 100 anyway."""
+    async with admitting(further=(HYGON,)) as webhooks:
+        resources = {"limits": {"hygon.com/dcumem": "2048"}}
+        obj = await webhooks.mutate(pod(container("a", resources), scheduler=DEFAULT))
+        assert obj["spec"]["schedulerName"] == OURS
+        assert obj["spec"]["containers"][0]["resources"]["limits"] == {
+            "hygon.com/dcumem": "2048",
+            "hygon.com/dcunum": "1",
+        }
+        assert (await webhooks.validate(obj)).allowed
+        bare = pod(container("a", {"limits": {"hygon.com/dcunum": "1"}}))
+        assert await webhooks.patch(bare) == []
+        forged = pod(container("a"), annotations={"hami.io/dcu-devices-allocated": "DCU-0,DCU,1,1:;"})
+        assert not (await webhooks.validate(forged)).allowed
+    async with admitting() as webhooks:
+        assert await webhooks.patch(pod(container("a", resources), scheduler=DEFAULT)) == []

@@ -157,6 +157,8 @@ class QuotaTable:
         self._of_namespace: dict[str, dict[str, Quota]] = {}
         self._limits: dict[str, tuple[Limit, ...]] = {}
         """By namespace; only those with a limit."""
+        self._stale: set[str] = set()
+        """Namespaces whose limits are worked out when they are asked for."""
 
     def put(self, quota: Quota) -> bool:
         """Record a quota object as it is now; returns whether that changes anything, as its status does not."""
@@ -164,14 +166,14 @@ class QuotaTable:
         if quotas.get(quota.name) == quota:
             return False
         quotas[quota.name] = quota
-        self._renew(quota.namespace)
+        self._stale.add(quota.namespace)
         return True
 
     def remove(self, namespace: str, name: str) -> bool:
         """Record that a quota object is gone; returns whether it was known."""
         if self._of_namespace.get(namespace, {}).pop(name, None) is None:
             return False
-        self._renew(namespace)
+        self._stale.add(namespace)
         return True
 
     def problems(self) -> list[Problem]:
@@ -185,6 +187,8 @@ class QuotaTable:
 
     def limits_of(self, namespace: str) -> tuple[Limit, ...]:
         """Return the limits of a namespace, those without scopes first, by selector and resource."""
+        if namespace in self._stale:
+            self._renew(namespace)
         return self._limits.get(namespace, ())
 
     def limits(self, namespace: str) -> dict[str, int]:
@@ -198,6 +202,8 @@ class QuotaTable:
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that have a limit, sorted."""
+        for namespace in sorted(self._stale):
+            self._renew(namespace)
         return sorted(self._limits)
 
     def check(self, pod: Pod, used: Callable[..., Total]) -> QuotaCheck:
@@ -207,8 +213,8 @@ class QuotaTable:
         a vendor's key as second argument for that one's. A dimension that adds nothing passes
         no limit. What is known only on a card counts at least 1 MiB, so that a limit that is reached blocks it.
         """
-        limits = self._limits.get(pod.namespace)
-        if limits is None:
+        limits = self.limits_of(pod.namespace)
+        if not limits:
             return UNLIMITED
         least_of = {part.selection.vendor: least_total(part.containers) for part in vendor_parts(pod)}
         exceeded, budgets = [], dict[str, MemoryBudget]()
@@ -248,6 +254,7 @@ class QuotaTable:
         return total[managed_resources(self._of_resource[resource]).index(resource)]
 
     def _renew(self, namespace: str) -> None:
+        self._stale.discard(namespace)
         quotas = self._of_namespace[namespace]
         limits = _tightest(quotas[name] for name in sorted(quotas))
         if limits:

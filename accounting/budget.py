@@ -19,6 +19,7 @@ from accounting.budget_search import Search, Steps, choose_inits
 from accounting.card_fit import fitting_cards, memory_of, wanted_memory
 from accounting.choice import Preference, bound_columns
 from accounting.device_table import BoolArray, Int64Array, Rows
+from accounting.holdings import EXCLUSIVE_CORES
 from accounting.pod import ContainerKind, DeviceRequest, Pod
 from accounting.selection_mask import accepted
 from accounting.share import Share
@@ -26,6 +27,7 @@ from accounting.snapshot import Snapshot, View
 
 #: More MiB than any card has; a sum of one per card stays far below 2^63.
 _TOO_MUCH = 2**50
+_WHOLE = 100
 #: Choices tried over all nodes of one question, and on the one node of a bind.
 _STEPS_OF_A_QUESTION, _STEPS_OF_A_NODE = 400, 4_000
 
@@ -49,15 +51,22 @@ def within(view: View, pod: Pod, snapshot: Snapshot, mib: int) -> Kept:
     if not len(doubtful):
         return Kept(kept, limited)
     part = view if len(doubtful) == view.columns else view.take(doubtful)
-    smallest = _Task(part, pod, snapshot).smallest_first()
-    kept[doubtful] = smallest.feasible & (smallest.peak <= mib)
+    smallest = _Task(part, pod, snapshot).smallest(mib)
+    kept[doubtful] = smallest.feasible
     if len(task.requests) > 1 or bound_columns(view, task.preference) is not None:
-        steps, known = Steps(_STEPS_OF_A_QUESTION), dict[bytes, bool | None]()
-        for column in doubtful[~kept[doubtful]].tolist():
-            alone = view.take(np.array([column]))
-            found = _found(alone, pod, snapshot, mib, steps, known)
-            kept[column], limited[column] = bool(found), found is None
+        _search_rest(view, pod, snapshot, mib, doubtful[~smallest.feasible], Kept(kept, limited))
     return Kept(kept, limited)
+
+
+def _search_rest(view: View, pod: Pod, snapshot: Snapshot, mib: int, columns: Rows, found: Kept) -> None:
+    """Search these columns one after another, equal ones once; those beyond the last step are not decided."""
+    steps, known = Steps(_STEPS_OF_A_QUESTION), dict[bytes, bool | None]()
+    for place, column in enumerate(columns.tolist()):
+        if steps.exhausted:
+            found.limited[columns[place:]] = True
+            return
+        kept = _found(_Task(view.take(np.array([column])), pod, snapshot), mib, steps, known)
+        found.feasible[column], found.limited[column] = bool(kept), kept is None
 
 
 def choose_within(view: View, pod: Pod, snapshot: Snapshot, by_policy: Chosen, mib: int) -> Chosen | None:
@@ -75,8 +84,8 @@ def choose_within(view: View, pod: Pod, snapshot: Snapshot, by_policy: Chosen, m
     found = search.run()
     if found is not None:
         return choose_inits(search, found)
-    smallest = task.smallest_first()
-    return smallest.chosen if steps.exhausted and smallest.feasible[0] and smallest.peak[0] <= mib else None
+    smallest = task.smallest(mib)
+    return smallest.chosen if steps.exhausted and smallest.feasible[0] else None
 
 
 def added_memory(view: View, pod: Pod, snapshot: Snapshot, chosen: Chosen) -> int:
@@ -86,7 +95,6 @@ def added_memory(view: View, pod: Pod, snapshot: Snapshot, chosen: Chosen) -> in
 
 class _Smallest(NamedTuple):
     feasible: BoolArray
-    peak: Int64Array
     chosen: Chosen
 
 
@@ -111,32 +119,102 @@ class _Task:
             wanted = np.broadcast_to(wanted_memory(self._view, request), cards.shape)
             least[position] = _smallest(np.where(cards, wanted, _TOO_MUCH), request.count)
             most[position] = -_smallest(np.where(cards, -wanted, 0), request.count)
-        return self._peak(least), self._peak(most)
+        return np.maximum(self._peak(least), self._steady_apart(least)), self._peak(most)
+
+    def _steady_apart(self, least: dict[int, Int64Array]) -> Int64Array:
+        """Return (column,) a lower bound of the steady total: rows that want a card alone are on different cards.
+
+        The largest percentage on the smallest card and so on is the least for rows apart; flooring takes at most 1 MiB
+        of each.
+        """
+        mutex, apart = self._pod.policies.card.mutex, list[DeviceRequest]()
+        total = np.zeros(self._view.columns, np.int64)
+        for position in self._lasting():
+            request = self.requests[position]
+            if mutex or request.cores >= EXCLUSIVE_CORES:
+                apart += [request] * min(request.count, self._view.devices)
+            else:
+                total = total + least[position]
+        if len(apart) < 2 or len(apart) > self._view.devices:  # noqa: PLR2004 - one row is apart from nothing
+            return total
+        cards = np.logical_or.reduce([self._fitting(Share.of(self._view), request) for request in apart])
+        sizes = np.sort(np.where(cards, self._view.nodes.memory, _TOO_MUCH), axis=0)
+        for request, size in zip(sorted(apart, key=lambda ask: -ask.memory_percentage), sizes, strict=False):
+            percentage = request.memory_percentage
+            total = total + (size * percentage // 100 - (percentage < _WHOLE) if percentage else request.memory)
+        return total
 
     def peak_of(self, chosen: Chosen) -> Int64Array:
         """Return (column,) the total.peak of memory of chosen cards."""
         return self._peak({at: self._memory(request, chosen[at]) for at, request in self.requests.items()})
 
-    def smallest_first(self) -> _Smallest:
-        """Take for each container in turn the cards on which it takes least."""
+    def smallest(self, mib: int) -> _Smallest:
+        """Try the smallest cards: for the containers in their order, else first for those that take most of a card."""
+        first = self._smallest_in(self._lasting(), mib)
+        by_weight = sorted(self._lasting(), key=self._weight, reverse=True)
+        if first.feasible.all() or by_weight == self._lasting():
+            return first
+        other = self._smallest_in(by_weight, mib)
+        chosen = {
+            at: [
+                np.where(first.feasible, one, two) for one, two in zip(first.chosen[at], other.chosen[at], strict=True)
+            ]
+            for at in self.requests
+        }
+        return _Smallest(first.feasible | other.feasible, chosen)
+
+    def _smallest_in(self, order: list[int], mib: int) -> _Smallest:
+        """Take for sidecars and apps, in this order, the cards on which they take least; then judge all as they are."""
         shared, chosen = Share.of(self._view), Chosen()
-        feasible = np.ones(self._view.columns, np.bool_)
-        columns_bound = bound_columns(self._view, self.preference)
-        bound = np.zeros(self._view.columns, np.bool_) if columns_bound is None else columns_bound
-        for position, request in self.requests.items():
-            cards = self._fitting(shared, request)
-            wanted = np.broadcast_to(wanted_memory(self._view, request), cards.shape)
-            order = np.argsort(np.where(cards, wanted, _TOO_MUCH), axis=0, kind="stable")
-            chosen[position] = [*order[: request.count]]
-            numa = np.take_along_axis(self._view.nodes.numa, order[: request.count], axis=0)
-            one_numa = np.all(numa == numa[:1], axis=0) | ~bound
-            feasible &= (np.count_nonzero(cards, axis=0) >= request.count) & one_numa
-            if self._pod.containers[position].kind is not ContainerKind.INIT:
-                columns = np.arange(self._view.columns)
-                for cards_of in chosen[position]:
-                    cells = cards_of * self._view.columns + columns
-                    shared.book(cells, memory_of(self._view, request, cells), request.cores)
-        return _Smallest(feasible, self.peak_of(chosen), chosen)
+        for position in order:
+            chosen[position] = self._smallest_cards(position, shared)[0]
+            self._book(position, shared, chosen[position])
+        shared, feasible = Share.of(self._view), np.ones(self._view.columns, np.bool_)
+        for position in self.requests:
+            if position not in chosen:
+                chosen[position], found = self._smallest_cards(position, shared)
+                feasible &= found
+                continue
+            feasible &= self._fits(position, shared, chosen[position])
+            self._book(position, shared, chosen[position])
+        return _Smallest(feasible & (self.peak_of(chosen) <= mib), chosen)
+
+    def _smallest_cards(self, position: int, share: Share) -> tuple[list[Rows], BoolArray]:
+        """Return a container's smallest cards, and (column,) whether there are enough, of one NUMA node if asked."""
+        request = self.requests[position]
+        cards = self._fitting(share, request)
+        wanted = np.broadcast_to(wanted_memory(self._view, request), cards.shape)
+        order = np.argsort(np.where(cards, wanted, _TOO_MUCH), axis=0, kind="stable")[: request.count]
+        return [*order], (np.count_nonzero(cards, axis=0) >= request.count) & self._one_numa(order)
+
+    def _fits(self, position: int, share: Share, chosen: list[Rows]) -> BoolArray:
+        """Return (column,): whether a container may take these cards."""
+        request, order = self.requests[position], np.array(chosen)
+        fitting = np.take_along_axis(self._fitting(share, request), order, axis=0)
+        fits: BoolArray = np.all(fitting, axis=0) & self._one_numa(order) & (len(chosen) == request.count)
+        return fits
+
+    def _one_numa(self, order: Rows) -> BoolArray:
+        bound = bound_columns(self._view, self.preference)
+        if bound is None:
+            return np.ones(self._view.columns, np.bool_)
+        numa = np.take_along_axis(self._view.nodes.numa, order, axis=0)
+        same: BoolArray = np.all(numa == numa[:1], axis=0) | ~bound
+        return same
+
+    def _book(self, position: int, share: Share, chosen: list[Rows]) -> None:
+        request, columns = self.requests[position], np.arange(self._view.columns)
+        for cards in chosen:
+            cells = cards * self._view.columns + columns
+            share.book(cells, memory_of(self._view, request, cells), request.cores)
+
+    def _lasting(self) -> list[int]:
+        """Return the positions of sidecars and apps."""
+        return [at for at in self.requests if self._pod.containers[at].kind is not ContainerKind.INIT]
+
+    def _weight(self, position: int) -> tuple[bool, int]:
+        request = self.requests[position]
+        return request.cores >= EXCLUSIVE_CORES, request.memory_percentage
 
     def search(self, mib: int, steps: Steps) -> Search:
         """Return the search over a view of one column."""
@@ -179,11 +257,8 @@ def _smallest(amounts: Int64Array, count: int) -> Int64Array:
     return sums
 
 
-def _found(
-    view: View, pod: Pod, snapshot: Snapshot, mib: int, steps: Steps, known: dict[bytes, bool | None]
-) -> bool | None:
+def _found(task: _Task, mib: int, steps: Steps, known: dict[bytes, bool | None]) -> bool | None:
     """Return whether a search over one column finds cards; None if it was cut off."""
-    task = _Task(view, pod, snapshot)
     key = task.key()
     if key not in known:
         found = task.search(mib, steps).run() is not None

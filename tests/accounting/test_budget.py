@@ -168,15 +168,24 @@ def test_equal_nodes_are_searched_once_and_all_get_the_same_answer() -> None:
         assert verdict.feasible.any() == fits
 
 
-def test_a_search_that_is_cut_off_says_so() -> None:
+def test_rows_that_want_a_card_alone_are_on_different_cards_which_needs_no_search() -> None:
     cache = make_cache([node_of(*(1000 + at for at in range(16)))])
     asking = make_pod("p", [sidecar(count=4, cores=100), app(count=4, cores=100), app(count=4, cores=100)])
-    # The twelve smallest cards add up to 12066. Each container alone could do with less, so the bound does not decide.
-    assert judged(cache, asking, 12_017) is Code.QUOTA_EXCEEDED
-    assert judged(cache, asking, 12_065) is Code.SEARCH_LIMIT
-    assert placed(cache, asking, 12_065) is None
+    # The twelve smallest cards add up to 12066.
+    assert judged(cache, asking, 12_065) is Code.QUOTA_EXCEEDED
     assert judged(cache, asking, 12_066) is None
     assert memory_of(asking, placed(cache, asking, 12_066)) == 12_066
+
+
+def test_a_search_that_is_cut_off_says_so() -> None:
+    cache = make_cache([node_of(*(1000 + 100 * at for at in range(16)))])
+    asking = make_pod("p", [sidecar(count=4, percentage=10), app(count=4, cores=100), app(count=4, cores=100)])
+    # The apps take the eight smallest cards, 10800 together, and the sidecar a tenth of the next four, 780.
+    assert judged(cache, asking, 11_259) is Code.QUOTA_EXCEEDED
+    assert judged(cache, asking, 11_579) is Code.SEARCH_LIMIT
+    assert placed(cache, asking, 11_579) is None
+    assert judged(cache, asking, 11_580) is None
+    assert memory_of(asking, placed(cache, asking, 11_580)) == 11_580
 
 
 @st.composite

@@ -418,6 +418,7 @@ class Cache:
         arrays.card_count[row] = len(node.devices)
         arrays.count_allocatable[row] = -1 if node.count_allocatable is None else node.count_allocatable
         arrays.cpu_milli[row] = -1 if node.cpu_milli is None else node.cpu_milli
+        arrays.further_allocatable[:, row] = -1
         for vendor, allocatable in node.further_allocatable:
             arrays.further_allocatable[self._vendors[vendor] - 1, row] = -1 if allocatable is None else allocatable
         arrays.single_numa[row] = node.single_numa
@@ -426,7 +427,7 @@ class Cache:
             cell = position, row
             self._positions[node.name][device.uuid] = position
             arrays.slots[cell], arrays.memory[cell], arrays.cores[cell] = device.slots, device.memory, device.cores
-            arrays.present[cell], arrays.healthy[cell] = True, device.healthy
+            arrays.present[cell], arrays.healthy[cell] = True, device.healthy and not device.gone
             arrays.cordoned[cell] = device.uuid in node.cordoned
             arrays.duplicated[cell] = device.uuid in node.duplicated
             arrays.numa[cell], arrays.index[cell] = device.numa, device.index

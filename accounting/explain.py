@@ -190,7 +190,7 @@ _TEXT = {
     Code.MODE_MISMATCH: "the card's mode is not accepted (cards in mig mode are not managed yet), "
     "or it holds slices of another size",
     Code.UUID_MISMATCH: "the pod's annotations exclude this card",
-    Code.DEVICE_UNHEALTHY: "the card is registered as unhealthy",
+    Code.DEVICE_UNHEALTHY: "the card is registered as unhealthy, or its device plugin does not answer",
     Code.DEVICE_CORDONED: "the card is cordoned",
     Code.DEVICE_BLOCKED: "an allocation that cannot be read names the card, or the register names it twice",
     Code.DEVICE_OVERCOMMITTED: "more is held than the card has",

@@ -27,6 +27,8 @@ class Device:
     healthy: bool = True
     vendor: str = DEFAULT_VENDOR_KEY
     """Key of its vendor."""
+    gone: bool = False
+    """Its vendor's plugin does not answer any more; it takes nothing new, like an unhealthy card."""
     reserved_memory: int = 0
     """MiB that it has beyond `memory` and that nobody gets."""
 

@@ -50,6 +50,7 @@ class Cluster:
         self._remembered_pods = remembered_pods
         self._files = Objects()
         self._changes = 0
+        self._gone_plugins: set[tuple[str, str]] = set()  # node, vendor key
         self.on_booking: Callable[[dict[str, object]], None] | None = None
         """Told of every booking of a bind, for the journal."""
         self.on_freed: Callable[[str], None] | None = None
@@ -177,6 +178,39 @@ class Cluster:
                 self._from_files.add(pod.uid)
         self._files = files
         self._changes += 1
+
+    def put_node(self, node: Node) -> None:
+        """Record a node as it is now."""
+        self.cache.update_node(self.as_counted(node))
+
+    def remove_node(self, name: str) -> None:
+        """Record that a node object is gone."""
+        self._gone_plugins -= {(node, vendor) for node, vendor in self._gone_plugins if node == name}
+        self.cache.remove_node(name)
+
+    def as_counted(self, node: Node) -> Node:
+        """Return a node whose cards take nothing where their vendor's plugin is gone."""
+        gone = {vendor for name, vendor in self._gone_plugins if name == node.name}
+        if not gone:
+            return node
+        return replace(
+            node, devices=tuple(replace(each, gone=True) if each.vendor in gone else each for each in node.devices)
+        )
+
+    def is_plugin_gone(self, node: str, vendor: str) -> bool:
+        """Whether a vendor's plugin on a node was found gone."""
+        return (node, vendor) in self._gone_plugins
+
+    def set_plugin(self, node: str, vendor: str, *, alive: bool) -> bool:
+        """Note whether a vendor's plugin on a node lives; returns whether that is new."""
+        if alive is not self.is_plugin_gone(node, vendor):
+            return False
+        self._gone_plugins ^= {(node, vendor)}
+        known = self.cache.nodes[node]
+        devices = tuple(replace(each, gone=not alive) if each.vendor == vendor else each for each in known.devices)
+        self.cache.update_node(replace(known, devices=devices))
+        self._told({"op": "plugin", "node": node, "vendor": vendor, "alive": alive})
+        return True
 
     def put_pod(self, pod: Pod) -> Pod:
         """Create or replace a pod; a new UID under a known name replaces the old pod. Returns what is kept.

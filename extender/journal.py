@@ -99,13 +99,21 @@ class Claimed(_Entry, frozen=True, tag="claim"):
     further_counts: tuple[tuple[str, int], ...] = ()
 
 
+class Plugin(_Entry, frozen=True):
+    """A vendor's plugin on a node was found gone, or alive again."""
+
+    node: str
+    vendor: str
+    alive: bool
+
+
 class Unclaim(_Entry, frozen=True):
     """A claim ended."""
 
     uid: str
 
 
-Entry: TypeAlias = Start | Verb | Changed | Replaced | Assume | Finish | Forget | Lose | Claimed | Unclaim
+Entry: TypeAlias = Start | Verb | Changed | Replaced | Assume | Finish | Forget | Lose | Claimed | Unclaim | Plugin
 
 
 class FileJournal:

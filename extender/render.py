@@ -87,7 +87,7 @@ def device(report: DeviceReport) -> Json:
         "blocked": [code.value for code in report.blocked],
         "pods": list(report.pods),
         "registered": card is not None,
-        "healthy": card is not None and card.healthy,
+        "healthy": card is not None and card.healthy and not card.gone,
         "cordoned": report.cordoned,
         "exclusive": report.exclusive,
         "index": None if card is None else card.index,

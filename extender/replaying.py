@@ -103,6 +103,8 @@ class _Process:
             self.claims.put(entry.uid, Claim(entry.node, entry.uses, entry.count, entry.further_counts), 0.0)
         elif isinstance(entry, journal.Unclaim):
             self.claims.drop(entry.uid)
+        elif isinstance(entry, journal.Plugin):
+            self.cluster.set_plugin(entry.node, entry.vendor, alive=entry.alive)
 
     def answer(self, entry: journal.Verb) -> str | None:
         """Answer again. None for a bind, whose outcome is the API server's; its bookings are compared."""

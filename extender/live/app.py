@@ -12,6 +12,7 @@ import asyncio
 import os
 import random
 import socket
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -30,6 +31,7 @@ from extender.live.comparing import Comparer, CompareSettings, Comparison
 from extender.live.election import LeaderElector
 from extender.live.facts import Facts
 from extender.live.following import LeaseFollower
+from extender.live.handshakes import HandshakeKeeper
 from extender.live.hooks import LiveHooks
 from extender.live.latebindings import LateBindings
 from extender.live.leadership import LeaseHolder, SoleLeader
@@ -89,6 +91,9 @@ class LiveExtender:
         self.locks = NodeLocks(client, self.facts, self._owner_state)
         self.binder = Binder(self.cluster, self.facts, client, self.locks, self.leadership, live.bind)
         self.late_bindings = LateBindings(self.cluster, self.facts, self.binder.reader)
+        self.handshakes = HandshakeKeeper(
+            self.cluster, self.facts, client, self.leadership, self._node_changed, time.time
+        )
         self.waker = Waker(self.cluster, self.facts, client, self.leadership, live.wake)
         self.reflectors = self._make_reflectors(live.reflector, journal)
         self.hooks = LiveHooks(
@@ -149,6 +154,7 @@ class LiveExtender:
             self._spawn(reflector.run)
         self._spawn(self.waker.run)
         self._spawn(self.events.run)
+        self._spawn(self.handshakes.run)
         self._spawn(self._compare_now_and_then)
 
     def begin_stop(self) -> None:

@@ -11,6 +11,9 @@ from typing import NamedTuple
 from extender.live.annotations import NODE_LOCK, annotation_bytes
 from extender.wire import core_v1
 
+#: What the names of all handshake annotations begin with.
+_HANDSHAKE = "hami.io/node-handshake"
+
 
 class PodFacts(NamedTuple):
     """What bind and waking need of a pod."""
@@ -31,6 +34,8 @@ class NodeFacts(NamedTuple):
     resource_version: str
     lock: str | None
     """The lock annotation's text."""
+    handshakes: tuple[tuple[str, str], ...] = ()
+    """Handshake annotations and their texts."""
 
 
 @dataclass(slots=True)
@@ -63,7 +68,9 @@ def pod_facts(wire: core_v1.Pod, overwritten: Collection[str]) -> PodFacts:
 
 def node_facts(meta: core_v1.ObjectMeta) -> NodeFacts:
     """Return a node's facts."""
-    return NodeFacts(meta.resourceVersion or "", (meta.annotations or {}).get(NODE_LOCK) or None)
+    annotations = meta.annotations or {}
+    handshakes = tuple((key, text) for key, text in annotations.items() if key.startswith(_HANDSHAKE))
+    return NodeFacts(meta.resourceVersion or "", annotations.get(NODE_LOCK) or None, handshakes)
 
 
 def is_older(version: str, than: str) -> bool:

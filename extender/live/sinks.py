@@ -137,7 +137,7 @@ class NodeSink:
             return meta.name
         generation = self._cluster.cache.generation
         try:
-            self._cluster.cache.update_node(convert_node(wire, self._cluster.settings))
+            self._cluster.put_node(convert_node(wire, self._cluster.settings))
         except Exception:  # noqa: BLE001 - as for pods
             logger().exception("node cannot be taken", node=meta.name)
             return meta.name
@@ -170,7 +170,7 @@ class NodeSink:
 
     def _drop(self, name: str) -> None:
         self._facts.nodes.pop(name, None)
-        self._cluster.cache.remove_node(name)
+        self._cluster.remove_node(name)
         self._on_lock(name)
 
 

@@ -159,7 +159,7 @@ class NodeView:
             node = convert_node(core_v1.decode_node(raw), self._cluster.settings)
         except msgspec.DecodeError:
             return None
-        return Seen(node.name, node)
+        return Seen(node.name, self._cluster.as_counted(node))
 
     def rest(self) -> Iterable[Seen]:
         """Nothing."""
@@ -191,7 +191,12 @@ def _node_json(node: Node | None) -> Json | None:
     if node is None:
         return None
     devices = {
-        device.uuid: {"slots": device.slots, "memory": device.memory, "cores": device.cores, "healthy": device.healthy}
+        device.uuid: {
+            "slots": device.slots,
+            "memory": device.memory,
+            "cores": device.cores,
+            "healthy": device.healthy and not device.gone,
+        }
         for device in node.devices
     }
     return {"devices": devices, "cordoned": sorted(node.cordoned), "count": node.count_allocatable}

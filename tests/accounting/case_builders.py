@@ -148,8 +148,8 @@ def holder(node_name: str, uses: Iterable[DeviceUse], *, name: str = "holder", c
 class Cluster:
     """A cache with nodes and pods, and the questions that tests ask it."""
 
-    def __init__(self, *nodes: Node, pods: Iterable[PodRecord] = ()) -> None:
-        self.cache = Cache()
+    def __init__(self, *nodes: Node, pods: Iterable[PodRecord] = (), vendors: Sequence[str] = (NVIDIA.key,)) -> None:
+        self.cache = Cache(vendors)
         for each in nodes:
             self.cache.add_node(each)
         for record in pods:

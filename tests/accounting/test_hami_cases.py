@@ -6,6 +6,7 @@ design decides otherwise than HAMi, the right value stands in RIGHT with the rea
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from accounting.codec import decode_allocation, encode_allocation
 from accounting.device_table import card_load
 from accounting.filter import filter_nodes
+from accounting.handshake import judge
 from accounting.holdings import DeviceUse, Total, device_uses, pod_total, requested_total
 from accounting.lifecycle import InitStatus, inits_over
 from accounting.node import Device
@@ -33,11 +35,13 @@ from accounting.quota import QuotaCheck, QuotaTable, read_quota
 from accounting.register import decode_legacy_register, encode_legacy_register, read_register
 from accounting.rejection import CHECKS
 from accounting.score import MAX_SCORE, hami_score, node_loads, score_nodes
+from accounting.selection import Selection
 from accounting.snapshot import weighted_load
 from accounting.status import CODES as STATUS_CODES
 from accounting.status import Code, Invalid, ProblemCode
 from accounting.topology import read_links
 from accounting.vendor import NVIDIA
+from extender.live.handshakes import requested_at
 from tests.accounting.case_builders import (
     APP,
     INIT,
@@ -60,18 +64,16 @@ from tests.accounting.case_builders import (
 Case = dict[str, Any]
 ALL = {case["id"]: case for case in read_cases("hami_cases.json")}
 
-_ONE_VENDOR = "a container asks one vendor, whose register it is matched with; a request has no type of its own"
 _MIG = "MIG profiles and placements are not managed; cards in that mode take nothing"
 _WIRE = "about requests over HTTP and locks on nodes, of which accounting knows nothing"
 
 #: Case id or group -> why it is not run here.
 NOT_APPLICABLE = {
-    "handshake": "NVIDIA's plugin does not write the handshake any more, and it is not read",
+    **dict.fromkeys(
+        (f"nvhs-{n}" for n in range(5)), "NVIDIA's plugin does not write the handshake, and it is not read"
+    ),
     "q-unknown-dev": "there is one vendor; what it does not know asks for nothing, see wq-other-vendor",
     "q-singleton": "about one object per process, which is a matter of construction",
-    "fi-unknown-type": _ONE_VENDOR,
-    "fi-multitype": _ONE_VENDOR,
-    "fd-type": _ONE_VENDOR,
     "fd-mig": _MIG,
     "obs-mig": _MIG,
     "is-sidecar": "restartPolicy is read where manifests are decoded; accounting is told the kind",
@@ -93,6 +95,7 @@ OVERRULED = {
     "gate-0": "without inits a pod is steady from the start",
     "bad-annotation": "an unreadable allocation blocks its card",
     "refilter-evicts": "filter only reads",
+    "fd-type": "another vendor's cards are no cards for a pod",
     "fd-slots": "more slots used than there are is over-commitment",
     "nv-nouse": "too few cards on the node comes before what is wrong with them",
     "fq11": "a total is no sum over cards",
@@ -146,7 +149,7 @@ OWN_TEST: set[str] = set()
 
 def test_every_case_is_run_or_listed() -> None:
     assert len(ALL) == 247
-    tables = (COLLAPSE, GATE, PARSE, ORDER, CARD_SCORE, FIT, DEVICE_FIT, FILTER, WEBHOOK_TOTALS, FIT_TOTALS)
+    tables = (COLLAPSE, GATE, PARSE, ORDER, CARD_SCORE, FIT, DEVICE_FIT, FILTER, HANDSHAKE, WEBHOOK_TOTALS, FIT_TOTALS)
     run = {case.values[0]["id"] for table in (*tables, LIMITS, FILTER_LIMITS) for case in table} | OWN_TEST
     listed = {name for name, case in ALL.items() if _skipped(case)}
     assert run | listed == ALL.keys()
@@ -481,7 +484,32 @@ def test_fitting_a_pod(case: Case) -> None:
         assert numbers(placement.peak)[uuid][1] == usage["mem"]
 
 
-DEVICE_FIT = _cases("device_fit", "container_fit")
+@_of("fi-multitype")
+def test_one_container_gets_a_card_of_each_vendor_that_it_asks(case: Case) -> None:
+    ours = {"mockA": "NVIDIA", "mockB": "DCU"}
+    uuids = {ours[key]: own[0][0] for key, own in case["expect"]["rows_per_type"].items()}
+    cluster = Cluster(node("n", *[card(uuid, vendor=key) for key, uuid in uuids.items()]), vendors=tuple(uuids))
+    first, second = (DeviceRequest(1, 10, 0, 0, vendor=key) for key in uuids)
+    asked = replace(
+        pod(Container("main", APP, first, (second,))), further_selections=(Selection(vendor=second.vendor),)
+    )
+    placement = cluster.place(asked, "n")
+    assert placement is not None
+    ((one, two),) = placement.allocation
+    assert {one.vendor: one.uuid, two.vendor: two.uuid} == uuids
+
+
+@_of("fi-unknown-type", "fd-type")
+def test_another_vendors_cards_are_no_cards(case: Case) -> None:
+    assert not case["expect"]["fit"]
+    cluster = Cluster(node("n", card("A")), vendors=("NVIDIA", "test"))
+    request = DeviceRequest(1, 1024, 0, 1, vendor=case["request"]["type"])
+    asked = replace(pod(Container("main", APP, request)), selection=Selection(vendor=request.vendor))
+    assert cluster.refusal(asked, "n") is Code.NO_DEVICES
+
+
+_SEVERAL_VENDORS = ("fi-multitype", "fi-unknown-type", "fd-type")
+DEVICE_FIT = [case for case in _cases("device_fit", "container_fit") if case.values[0]["id"] not in _SEVERAL_VENDORS]
 #: Where the design gives another answer; OVERRULED has the reasons.
 RIGHT_FIT: dict[str, Code | list[str]] = {
     "fd-slots": Code.DEVICE_OVERCOMMITTED,
@@ -543,6 +571,17 @@ def test_which_node_and_card_a_pod_gets(case: Case) -> None:
     first_row = chosen(cluster.place(asked, names[best]))[0]
     assert len(first_row) == 1
     assert first_row[0] in case["expect_first_row_device_one_of"]
+
+
+HANDSHAKE = _cases("handshake")
+
+
+@pytest.mark.parametrize("case", HANDSHAKE)
+def test_the_handshake_of_a_plugin(case: Case) -> None:
+    text = case["annotation"]
+    now = int(datetime(2026, 11, 29, tzinfo=UTC).timestamp())
+    found = judge(text, requested_at(text), now, case["allocatable"])
+    assert (found.healthy, found.ask) == (case["expect"]["healthy"], case["expect"]["refresh"])
 
 
 # -- totals of the quota cases -----------------------------------------------------------------------------------------

@@ -1,0 +1,145 @@
+"""The handshake with plugins that answer: asked, silent, gone and back.
+
+It exists because a plugin that is gone leaves its register behind. It must not repeat the table, which has tests of its
+own. Invariant: what runs on the cards of a silent plugin is untouched.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from accounting.handshake import Handshake, judge
+from accounting.vendors import HYGON
+from extender.config import Settings
+from extender.live.handshakes import HandshakeKeeper, requested_at
+from tests.extender.objects import Json, node, pod
+from tests.live import harness
+from tests.live.harness import Bench, eventually, running
+
+HANDSHAKE = HYGON.handshake_annotation
+NOW = int(datetime(2026, 11, 29, 12, tzinfo=UTC).timestamp())
+NOW_TEXT = "Requesting_2026-11-29 12:00:00"
+
+
+def judged(text: str, allocatable: int | None = 0, *, now: int = NOW, was: bool = True) -> tuple[bool, bool]:
+    found = judge(text, requested_at(text), now, allocatable, was_healthy=was)
+    assert isinstance(found, Handshake)
+    return found.healthy, found.ask
+
+
+@pytest.mark.parametrize("was", [True, False])
+@pytest.mark.parametrize(
+    "text", ["Requesting", "Requesting_", "Requesting_yesterday", "Requesting_2026-13-01 00:00:00"]
+)
+def test_a30_a_value_without_a_time_keeps_the_previous_state(text: str, was: bool) -> None:
+    assert judged(text, was=was) == (was, False)
+
+
+def test_a32_deleted_is_left_as_soon_as_the_plugin_is_back() -> None:
+    # Given up at t0: asked again at once, and out of service as long as the kubelet says so.
+    assert judged("Deleted_2026-11-29 11:58:30", 0) == (False, True)
+    # It registers again 90 s later.
+    assert judged("Deleted_2026-11-29 11:58:30", 4) == (True, True)
+    assert judged("Reported_2026-11-29 12:00:00", 4) == (True, True)
+    # Where the kubelet says nothing, a bare or unreadable value changes nothing.
+    assert judged("Deleted", None, was=False) == (False, True)
+    assert judged("Deleted_x", None, was=True) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "seconds,allocatable,healthy",
+    [(59, 0, True), (60, 0, False), (60, 1, True), (60, None, False), (-3600, 0, True)],
+)
+def test_a_plugin_has_a_minute_to_answer(seconds: int, allocatable: int | None, healthy: bool) -> None:
+    assert judged(NOW_TEXT, allocatable, now=NOW + seconds) == (healthy, False)
+
+
+@pytest.mark.parametrize("text", ["", "Reported_2026-11-29 11:00:00", "anything"])
+def test_whatever_else_is_healthy_and_is_asked(text: str) -> None:
+    assert judged(text) == (True, True)
+
+
+def dcu_node(handshake: str | None = "Reported_2026-11-29 11:59:50") -> Json:
+    notes = {HYGON.register_annotation: "DCU-0,4,1000,100,Z100L,0,true:"}
+    notes |= {} if handshake is None else {HANDSHAKE: handshake}
+    return node("n1", 1, annotations=notes)
+
+
+def asking(name: str, cores: int = 10) -> Json:
+    limits = {"hygon.com/dcunum": "1", "hygon.com/dcumem": "10", "hygon.com/dcucores": str(cores)}
+    resources = {"limits": limits, "requests": dict(limits)}
+    return pod(name, [{"name": "main", "image": "app:1", "resources": resources}])
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = float(NOW)
+
+
+@asynccontextmanager
+async def hygon(monkeypatch: pytest.MonkeyPatch, *objects: Json) -> AsyncIterator[tuple[Bench, HandshakeKeeper, Clock]]:
+    """A live extender with Hygon on, and its keeper with a clock that the test moves."""
+    monkeypatch.setattr(harness, "Settings", lambda: Settings(further_vendors=(HYGON,)))
+    async with running(*objects) as bench:
+        live, clock = bench.live, Clock()
+        keeper = HandshakeKeeper(
+            live.cluster, live.facts, live.client, live.leadership, live.waker.freed, lambda: clock.now
+        )
+        yield bench, keeper, clock
+
+
+def handshake(bench: Bench) -> str | None:
+    value = bench.kube.node("n1")["metadata"]["annotations"].get(HANDSHAKE)
+    return None if value is None else str(value)
+
+
+async def seen(bench: Bench, text: str) -> None:
+    await eventually(lambda: (HANDSHAKE, text) in bench.live.facts.nodes["n1"].handshakes, text)
+
+
+async def test_a_plugin_is_asked_falls_silent_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hygon(monkeypatch, dcu_node()) as (bench, keeper, clock):
+        running_pod = bench.kube.create(asking("running"))
+        await bench.scheduler.place(running_pod)
+        await keeper.look()
+        assert handshake(bench) == NOW_TEXT
+        await seen(bench, NOW_TEXT)
+        # Silent for a minute, and the kubelet says nothing of the resource: nothing new, and what runs stays.
+        clock.now += 61
+        await keeper.look()
+        late = asking("late")
+        assert (await bench.scheduler.filter(late, "n1")).passed == []
+        record = bench.live.cluster.cache.pods[running_pod["metadata"]["uid"]]
+        assert record.held[0].uuid == "DCU-0"
+        # An event of the node does not bring the cards back, and NVIDIA's are not concerned.
+        bench.kube.annotate_node("n1", {"note": "1"})
+        await bench.caught_up()
+        assert (await bench.scheduler.filter(late, "n1")).passed == []
+        assert (await bench.scheduler.filter(pod("nvidia"), "n1")).passed == ["n1"]
+        assert "/api/v1/nodes" not in (await bench.live.compare()).paths
+        # It answers.
+        bench.kube.annotate_node("n1", {HANDSHAKE: "Reported_2026-11-29 12:01:05"})
+        await seen(bench, "Reported_2026-11-29 12:01:05")
+        await keeper.look()
+        assert (await bench.scheduler.filter(late, "n1")).passed == ["n1"]
+        assert handshake(bench) == "Requesting_2026-11-29 12:01:01"
+
+
+async def test_nodes_without_cards_of_the_vendor_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hygon(monkeypatch, node("n1", 1)) as (bench, keeper, _):
+        before = bench.requests
+        await keeper.look()
+        assert bench.requests == before
+        assert handshake(bench) is None
+
+
+async def test_a_vendor_without_a_handshake_is_never_asked() -> None:
+    async with running(dcu_node()) as bench:
+        live = bench.live
+        keeper = HandshakeKeeper(live.cluster, live.facts, live.client, live.leadership, live.waker.freed, lambda: NOW)
+        before = bench.requests
+        await keeper.look()
+        assert (bench.requests, json.dumps(handshake(bench))) == (before, '"Reported_2026-11-29 11:59:50"')

@@ -305,6 +305,10 @@ class Cluster:
         if booked is not None and self.on_freed is not None and uid not in self.cache.pods:
             self.on_freed(str(booked.node))
 
+    def refused(self, uid: str, node: str, why: str) -> None:
+        """Note that a bind found no cards for a pod; it changes nothing."""
+        self._told({"op": "refuse", "uid": uid, "node": node, "why": why})
+
     def lose(self, uid: str) -> None:
         """End the booking of a pod that the API server has without a node, though its Binding had been accepted."""
         booked, pod = self.cache.pods.get(uid), self._pods.get(uid)

@@ -83,6 +83,14 @@ class Forget(_Entry, frozen=True):
     uid: str
 
 
+class Refuse(_Entry, frozen=True):
+    """A bind found no cards for a pod on a node."""
+
+    uid: str
+    node: str
+    why: str
+
+
 class Lose(_Entry, frozen=True):
     """The API server has lost an accepted Binding."""
 
@@ -113,7 +121,9 @@ class Unclaim(_Entry, frozen=True):
     uid: str
 
 
-Entry: TypeAlias = Start | Verb | Changed | Replaced | Assume | Finish | Forget | Lose | Claimed | Unclaim | Plugin
+Entry: TypeAlias = (
+    Start | Verb | Changed | Replaced | Assume | Finish | Forget | Refuse | Lose | Claimed | Unclaim | Plugin
+)
 
 
 class FileJournal:

@@ -14,6 +14,7 @@ from accounting.claims import Claim, Claims, crowded_rows
 from accounting.device_table import BoolArray
 from accounting.pod import Pod
 from accounting.snapshot import Snapshot
+from accounting.status import Code
 from extender import journal
 from extender.allocation_text import pack_rows, unpack_rows
 from extender.cluster import Cluster
@@ -21,11 +22,19 @@ from extender.config import Settings
 from extender.hooks import Hooks
 from extender.kube.reflector import Sink
 from extender.live.facts import Facts
+from extender.live.placing import placed
 from extender.live.podtable import PodTable
 from extender.live.sinks import NodeSink, PodSink, QuotaSink
 from extender.verbs import Verbs
 from extender.wire.core_v1 import Pod as WirePod
-from extender.wire.extender_v1 import WireError
+from extender.wire.extender_v1 import BindingArgs, WireError, decode_binding, encode_binding
+
+#: First words of a bind's Error that says that no cards were found.
+_REFUSALS = frozenset(map(str, Code))
+
+
+class _Bound(msgspec.Struct):
+    Error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,8 @@ class Summary:
     processes: int = 0
     answers: int = 0
     bookings: int = 0
+    refusals: int = 0
+    """Binds that found no cards."""
     difference: Difference | None = None
 
 
@@ -74,6 +85,7 @@ class _Process:
     def __init__(self, settings: Settings) -> None:
         self.cluster = Cluster(settings)
         self.claims = self.cluster.claims = Claims()
+        self.refusals: dict[tuple[str, str], list[str]] = {}  # pod UID, node -> why binds there found no cards
         facts = Facts()
         verbs = Verbs(self.cluster, _RecordedHooks(self.cluster, facts, self.claims))
         self.verbs: dict[str, Callable[[bytes], bytes]] = {
@@ -107,14 +119,51 @@ class _Process:
             self.cluster.set_plugin(entry.node, entry.vendor, alive=entry.alive)
 
     def answer(self, entry: journal.Verb) -> str | None:
-        """Answer again. None for a bind, whose outcome is the API server's; its bookings are compared."""
-        verb = self.verbs.get(entry.verb)
-        if verb is None:
-            return None
+        """Answer again. None for a bind whose outcome is the API server's or the clock's."""
+        body, verb = entry.base64 if entry.body is None else entry.body.encode(), self.verbs.get(entry.verb)
         try:
-            return verb(entry.base64 if entry.body is None else entry.body.encode()).decode(errors="replace")
+            if verb is None:
+                said = self._bound_again(decode_binding(body), entry.answer)
+                return None if said is None else encode_binding(said).decode()
+            return verb(body).decode(errors="replace")
         except WireError as error:
             return f"Error: {error}"
+
+    def _bound_again(self, args: BindingArgs, answer: str) -> str | None:
+        """Return the Error of a bind by what was booked or refused; None if that is open.
+
+        A pod that ended before the answer was written leaves nothing to tell it by.
+        """
+        refused = self.refusals.get((args.PodUID, args.Node), [])
+        if any(encode_binding(why).decode() == answer for why in refused):
+            return msgspec.json.decode(answer, type=_Bound).Error
+        pod = self.cluster.pod(args.PodUID)
+        said = msgspec.json.decode(answer, type=_Bound).Error
+        if pod is None or not pod.asks:
+            return None
+        if not said or said.startswith("AlreadyBound:"):
+            return self._where(pod, args.Node)
+        if said.partition(":")[0] in _REFUSALS:
+            return refused[-1] if refused else "no cards were looked for"
+        return None
+
+    def _where(self, pod: Pod, node: str) -> str:
+        """Return what a bind says of a pod that is booked."""
+        record = self.cluster.cache.pods.get(pod.uid)
+        if record is None:
+            return "the pod is on no node"
+        return "" if record.node == node else f"AlreadyBound: pod {pod.key} is on node {record.node}"
+
+    def refuse(self, entry: journal.Refuse) -> str:
+        """Try to find cards again for a pod that got none; returns why it gets none."""
+        pod = self.cluster.pod(entry.uid)
+        if pod is None:
+            return "the pod is not known"
+        outcome = placed(self.cluster, replace(pod, node=None, allocation=None), entry.node)
+        if isinstance(outcome, str):
+            self.refusals.setdefault((entry.uid, entry.node), []).append(outcome)
+            return outcome
+        return pack_rows(outcome.allocation)
 
     def book(self, entry: journal.Assume) -> str:
         """Choose a pod's cards again and book them if they are the same; returns them, or why there are none."""
@@ -157,6 +206,11 @@ class Replay:
             self.summary.answers += answer is not None
             if answer not in (None, entry.answer):
                 return Difference(line, f"answer of {entry.verb}", entry.answer, str(answer))
+        elif isinstance(entry, journal.Refuse):
+            self.summary.refusals += 1
+            why = self._process.refuse(entry)
+            if why != entry.why:
+                return Difference(line, f"refusal of pod {entry.uid} on {entry.node}", entry.why, why)
         elif isinstance(entry, journal.Assume):
             self.summary.bookings += 1
             cards = self._process.book(entry)

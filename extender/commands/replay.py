@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 def _text(summary: Summary) -> Iterator[str]:
     yield (
         f"{summary.entries} entries of {summary.processes} processes, "
-        f"{summary.answers} answers, {summary.bookings} bookings replayed"
+        f"{summary.answers} answers, {summary.bookings} bookings, {summary.refusals} refusals replayed"
     )
     if summary.difference is None:
         yield "no difference"

@@ -245,11 +245,10 @@ class LiveExtender:
     def _pod_seen(self, uid: str) -> None:
         """A pod was seen on the watch: settle its bind, end its claim, look whether its cards are over-committed."""
         self.binder.seen(uid)
-        booked = uid in self.cluster.cache.pods
-        if booked or not self.cluster.knows(uid):
+        is_over = uid in self.cluster.cache.pods or not self.cluster.knows(uid)
+        if is_over:
             self.waker.passed(uid)
-            if self.claims is not None:
-                self.claims.drop(uid)
+        self.hooks.seen(uid, is_over=is_over)
         self.overcommit.look_at_pod(uid)
 
     def _fence_of(self, _method: str, path: str) -> Fence | None:

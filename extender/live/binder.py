@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 from accounting.allocate import Placement
 from accounting.pod import Pod
 from accounting.pod_state import PodState
-from accounting.status import Code
 from extender.cluster import Cluster
 from extender.kube.client import Answer, KubeClient, Unknown
 from extender.live.binding import BindingWriter
 from extender.live.facts import Facts
 from extender.live.leadership import Leadership
 from extender.live.nodelock import Contended, Held, NodeLocks
+from extender.live.placing import placed
 from extender.live.podreader import PodReader
 from extender.live.podtable import PodTable
 from extender.live.rereading import Rereading
@@ -33,7 +33,6 @@ from extender.live.settling import Settling, Unsettled
 from extender.live.turns import Turns
 from extender.live.waiting import claim_kept
 from extender.logs import logger
-from extender.texts import wire_text
 from extender.wire.extender_v1 import BindingArgs
 
 _CONFLICT = 409
@@ -207,9 +206,9 @@ class Binder:
         return f"Gone: pod {pod.key} is ending" if pod.terminal or self._table.is_deleting(pod.uid) else None
 
     async def _bind_locked(self, pod: Pod, attempt: _Attempt) -> str:
-        placed = self._placed(pod, attempt.node)
-        if isinstance(placed, str):
-            return placed
+        placement = self._placed(pod, attempt.node)
+        if isinstance(placement, str):
+            return placement
         if not self._leadership.may_write(attempt.left()):
             return _NOT_LEADER
         lock = await self._locks.take(attempt.node, pod.namespace, pod.name, attempt.wait_until)
@@ -262,10 +261,10 @@ class Binder:
 
     def _placed(self, pod: Pod, node: str) -> Placement | str:
         """Return the cards that the pod would get on the node now, or why it gets none; nothing is booked."""
-        if pod.asks and node not in self._cluster.cache.nodes:
-            return wire_text(Code.NODE_UNKNOWN)
-        outcome = self._cluster.placed(pod, node)
-        return outcome if isinstance(outcome, Placement) else wire_text(outcome[0].code)
+        outcome = placed(self._cluster, pod, node)
+        if isinstance(outcome, str) and pod.asks:
+            self._cluster.refused(pod.uid, node, outcome)
+        return outcome
 
     def _assume(self, pod: Pod, attempt: _Attempt) -> Pod | str:
         """Fit the pod on the node and book it, in one step; returns it with its cards, or why not."""
@@ -278,10 +277,10 @@ class Binder:
             if answer is not None:
                 return answer
             pod = known
-        placed = self._placed(pod, attempt.node)
-        if isinstance(placed, str):
-            return placed
-        booked = booked_on(pod, attempt.node, placed)
+        placement = self._placed(pod, attempt.node)
+        if isinstance(placement, str):
+            return placement
+        booked = booked_on(pod, attempt.node, placement)
         unwritable = self._writer.refusal(booked)
         if unwritable is not None:
             return unwritable

@@ -149,4 +149,4 @@ class Comparer:
 
 
 def _differs(view: View, identity: str, value: Any) -> bool:  # noqa: ANN401 - a value of the view
-    return not view.is_open(identity) and bool(view.cached(identity) != value)
+    return not view.is_open(identity) and not view.agrees(identity, value)

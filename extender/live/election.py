@@ -12,6 +12,8 @@ from extender.logs import logger
 
 _CONFLICT = 409
 _RELEASE_TRIES = 3
+#: Rounds that whoever gave the Lease up leaves to the others.
+_REST_ROUNDS = 3
 
 
 class LeaderElector(LeaseHolder):
@@ -31,6 +33,7 @@ class LeaderElector(LeaseHolder):
         self._seen: Lease | None = None  # as it was last read
         self._unchanged_since = NEVER
         self._others_end = NEVER  # until then, writes of earlier leaders may come
+        self._resting_until = NEVER
         self._others_unknown = False  # whether there may be writes of processes that no Lease tells of
 
     async def release(self, *, settled: bool) -> None:
@@ -50,6 +53,11 @@ class LeaderElector(LeaseHolder):
                 return
 
     async def _round(self) -> None:
+        if self._clock() < self._resting_until:
+            return
+        if self._preparing is not None and self._mine is not None and self._clock() > self._prepared_by:
+            await self._give_up(self._mine)
+            return
         if self._mine is not None and await self._renewed(self._mine):
             return
         lease = await self._lease.read()
@@ -59,6 +67,12 @@ class LeaderElector(LeaseHolder):
             await self._look(lease)
         else:
             logger().warning("Lease cannot be read", status=lease.status, why=lease.why)
+
+    async def _give_up(self, mine: Lease) -> None:
+        """Let another replica try what this one could not; it has written nothing in this term."""
+        self._step_down("the cluster cannot be listed")
+        self._resting_until = self._clock() + _REST_ROUNDS * self._settings.retry_seconds
+        await self._lease.free(mine)
 
     async def _renewed(self, mine: Lease) -> bool:
         """Renew the lease as it was written last; False if somebody else has written it since."""

@@ -26,6 +26,8 @@ class PodFacts(NamedTuple):
     bound: bool = False
     unschedulable: bool = False
     """kube-scheduler has tried the pod and found no node (condition PodScheduled is False, reason Unschedulable)."""
+    rejection: int = 0
+    """Tells one text of a PodScheduled condition that is False from another; 0 where there is none."""
 
 
 class NodeFacts(NamedTuple):
@@ -53,16 +55,17 @@ def pod_facts(wire: core_v1.Pod, overwritten: Collection[str]) -> PodFacts:
     if spec.nodeName:
         # The rest is asked for only until it is bound, and 100,000 times it would be much.
         return PodFacts(meta.resourceVersion or "", 0, 0, meta.deletionTimestamp is not None, bound=True)
+    failed = next(
+        (one for one in status.conditions or () if one.type == "PodScheduled" and one.status == "False"), None
+    )
     others = {key: value for key, value in (meta.annotations or {}).items() if key not in overwritten}
     return PodFacts(
         resource_version=meta.resourceVersion or "",
         annotation_bytes=annotation_bytes(others),
         priority=spec.priority or 0,
         deleting=meta.deletionTimestamp is not None,
-        unschedulable=any(
-            condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
-            for condition in status.conditions or ()
-        ),
+        unschedulable=failed is not None and failed.reason == "Unschedulable",
+        rejection=0 if failed is None else hash((failed.reason, failed.message)),
     )
 
 

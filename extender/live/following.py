@@ -46,7 +46,8 @@ class LeaseFollower(LeaseHolder):
             self._follow(lease)
             self._seen, self._looked_at = lease, began
         else:
-            self._seen = None
+            if not (isinstance(lease, Lease) and self._is_given_up(lease)):
+                self._seen = None
             if self._term is not None:
                 self._step_down("the kube-scheduler of this host does not hold the Lease")
 
@@ -54,12 +55,22 @@ class LeaseFollower(LeaseHolder):
         """The Lease is our scheduler's."""
         duration = lease.duration_seconds(self._settings.duration_seconds)
         if self._seen is None or self._seen.term != lease.term:
-            # Until just now another may have held it, whose extender counts on its lease to its end.
-            self._others_end = self._clock() + duration + self._settings.write_deadline_seconds
+            if not self._is_next(lease):
+                # Until just now another may have held it, whose extender counts on its lease to its end.
+                self._others_end = self._clock() + duration + self._settings.write_deadline_seconds
             if self._term is not None:
                 self._step_down("the Lease has changed hands")
         elif lease.version != self._seen.version:
             self._hold(lease.term, self._looked_at + duration, self._others_end)
+
+    def _is_next(self, lease: Lease) -> bool:
+        """Whether nobody held the Lease between the scheduler of this host that was seen last and this one."""
+        seen = self._seen
+        return seen is not None and lease.term == seen.term._replace(transitions=seen.term.transitions + 1)
+
+    def _is_given_up(self, lease: Lease) -> bool:
+        """Whether nobody has held the Lease since the scheduler of this host gave it up."""
+        return not lease.holder and self._seen is not None and lease.term == self._seen.term
 
     def _is_ours(self, lease: Lease) -> bool:
         return lease.holder == self._hostname or lease.holder.startswith(f"{self._hostname}_")

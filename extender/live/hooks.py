@@ -35,8 +35,10 @@ class LiveHooks(Hooks):
         steady_seconds: Callable[[], float],
     ) -> None:
         self._cluster = cluster
+        self._facts = facts
         self._table = PodTable(cluster, facts)
         self._claims = claims
+        self._rejections: dict[str, int] = {}  # UIDs of pods with a claim -> the rejection that was known then
         self._waker = waker
         self._leadership = leadership
         self._is_synced = is_synced
@@ -84,6 +86,24 @@ class LiveHooks(Hooks):
         claim = claim_on(cache, cache.snapshot(), pod, best, self._claims, budget)
         if claim is not None:
             self._claims.put(pod.uid, claim, self._steady_seconds())
+            self._rejections[pod.uid] = self._rejection(pod.uid)
+
+    def seen(self, uid: str, *, is_over: bool) -> None:
+        """A pod was told of. `is_over`: it is bound or gone; else its claim ends when another plugin has rejected it.
+
+        That shows in a condition that has changed since the claim. One that says the same again is not written, and
+        then the claim ends by age.
+        """
+        noted = self._rejections.get(uid)
+        if not is_over and (noted is None or self._rejection(uid) in (0, noted)):
+            return
+        self._rejections.pop(uid, None)
+        if self._claims is not None:
+            self._claims.drop(uid)
+
+    def _rejection(self, uid: str) -> int:
+        facts = self._facts.pods.get(uid)
+        return 0 if facts is None else facts.rejection
 
     def _end_outdated_claim(self, uid: str, names: Sequence[str], feasible: BoolArray) -> None:
         """A claim on a node that is no longer offered, or does not fit, is over; another one is left as it is."""

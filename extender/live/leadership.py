@@ -99,6 +99,7 @@ class LeaseHolder:
         self._term: Term | None = None
         self._ready = False
         self._preparing: asyncio.Task[None] | None = None
+        self._prepared_by = NEVER
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -141,6 +142,7 @@ class LeaseHolder:
         if term != self._term:
             self._cancel_preparing()
             self._term, self._ready = term, False
+            self._prepared_by = max(self._clock(), others_end) + self._settings.prepare_seconds
             self.elections += 1
             self._preparing = asyncio.get_running_loop().create_task(
                 self._prepare(others_end, others_unknown=others_unknown)

@@ -32,6 +32,9 @@ class LeaseSettings:
     write_deadline_seconds: float = 10.0
     """The longest that one write of a leader may take; a new leader waits this long after the old lease's end."""
 
+    prepare_seconds: float = 60.0
+    """Whoever holds the Lease and cannot list everything for so long serves nobody, and gives it up."""
+
     @property
     def timeout_seconds(self) -> float:
         """Limit of one request: three that hang one after another end a lease, one does not."""

@@ -77,7 +77,7 @@ class PodTable:
             return pod
         new, known = pod_facts(wire, self._keys), self._facts.pods.get(pod.uid)
         if known is not None and not by_read and is_older(new.resource_version, known.resource_version):
-            new = new._replace(resource_version=known.resource_version)
+            new = new._replace(resource_version=known.resource_version, rejection=known.rejection)
         self._facts.pods[pod.uid] = new
         if is_new:
             self._cluster.observe(pod, text)

@@ -12,7 +12,7 @@ import msgspec
 
 from accounting.holdings import DeviceUse
 from accounting.node import Node
-from accounting.pod_record import record_pod
+from accounting.pod_record import State, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import QuotaTable
 from extender.cluster import Cluster
@@ -54,6 +54,9 @@ class View(Protocol):
     def cached(self, identity: str) -> Any:  # noqa: ANN401 - a value of this view
         """Return what the cache says."""
 
+    def agrees(self, identity: str, value: Any) -> bool:  # noqa: ANN401 - a value of this view
+        """Whether the cache says of an object what it should, when the API server says `value`."""
+
     def is_open(self, identity: str) -> bool:
         """Whether nobody can say yet what is right."""
 
@@ -66,6 +69,7 @@ class _PodValue(NamedTuple):
     node: str | None
     held: tuple[DeviceUse, ...]
     blocks: tuple[str, ...] | None
+    state: State | None = None
 
 
 class PodView:
@@ -93,7 +97,7 @@ class PodView:
         if pod.node is None:
             return Seen(pod.uid, _PodValue(pod.key, None, (), None))
         record = record_pod(pod)
-        return Seen(pod.uid, _PodValue(pod.key, pod.node, record.held, record.blocks))
+        return Seen(pod.uid, _PodValue(pod.key, pod.node, record.held, record.blocks, record.state))
 
     def rest(self) -> Iterable[Seen]:
         """Nothing."""
@@ -120,7 +124,20 @@ class PodView:
         record = self._cluster.cache.pods.get(identity)
         if record is None:
             return _PodValue(pod.key, pod.node, (), None)
-        return _PodValue(pod.key, record.node, record.held, record.blocks)
+        return _PodValue(pod.key, record.node, record.held, record.blocks, record.state)
+
+    def agrees(self, identity: str, value: _PodValue | None) -> bool:
+        """Whether both are equal, or the allocation was changed after the Binding, which is a problem by itself.
+
+        Of such a pod the cache keeps on purpose what was read before, per card the larger of both.
+        """
+        cached, record = self.cached(identity), self._cluster.cache.pods.get(identity)
+        if cached == value:
+            return True
+        if cached is None or value is None or record is None or record.problem is None or not record.readable:
+            return False
+        same = (cached.key, cached.node, cached.state) == (value.key, value.node, value.state)
+        return same and _covers(cached.held, value.held)
 
     def is_open(self, identity: str) -> bool:
         """While its bind is being decided."""
@@ -131,6 +148,14 @@ class PodView:
         known = value or cached
         name = identity if known is None else known.key
         return {"object": f"pod {name}", "cache": _pod_json(identity, cached), "api": _pod_json(identity, value)}
+
+
+def _covers(larger: Iterable[DeviceUse], smaller: Iterable[DeviceUse]) -> bool:
+    """Whether one holding is in no dimension of any card less than another."""
+    uses = {use.uuid: use for use in larger}
+    return all(
+        use.uuid in uses and all(a >= b for a, b in zip(uses[use.uuid][1:], use[1:], strict=True)) for use in smaller
+    )
 
 
 def _pod_json(uid: str, value: _PodValue | None) -> Json | None:
@@ -177,6 +202,10 @@ class NodeView:
     def cached(self, identity: str) -> Node | None:
         """The node as the cache has it."""
         return self._cluster.cache.nodes.get(identity)
+
+    def agrees(self, identity: str, value: Node | None) -> bool:
+        """Whether both are equal."""
+        return self.cached(identity) == value
 
     def is_open(self, identity: str) -> bool:  # noqa: ARG002 - the protocol's argument
         """Never."""
@@ -243,6 +272,10 @@ class QuotaView:
     def cached(self, identity: str) -> Json | None:
         """The limits as the cache has them."""
         return self._cluster.quotas.limits(identity) or None
+
+    def agrees(self, identity: str, value: Json | None) -> bool:
+        """Whether both are equal."""
+        return self.cached(identity) == value
 
     def is_open(self, identity: str) -> bool:  # noqa: ARG002 - the protocol's argument
         """Never."""

@@ -114,6 +114,7 @@ class Condition(msgspec.Struct):
     type: str | None = None
     status: str | None = None
     reason: str | None = None
+    message: str | None = None
 
 
 class PodStatus(msgspec.Struct):

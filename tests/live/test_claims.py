@@ -206,6 +206,39 @@ async def test_a_claim_ends_with_the_pods_deletion() -> None:
         await eventually(lambda: len(_claims(bench)) == 0)
 
 
+def _rejected(message: str) -> Json:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"phase": "Pending", "conditions": [condition]}
+
+
+async def test_a_claim_ends_when_another_plugin_rejects_the_pod() -> None:
+    async with running(node("n1"), node("n2")) as bench:
+        await claimed(bench)
+        bench.kube.annotate_pod("p", {"note": "a change that is no rejection"})
+        await bench.caught_up()
+        assert len(_claims(bench)) == 1
+        bench.kube.set_status("p", _rejected("another pod waits for the same volume"))
+        await eventually(lambda: len(_claims(bench)) == 0)
+
+
+async def test_a_rejection_from_before_the_claim_does_not_end_it() -> None:
+    """kube-scheduler asks again because of its own write of the condition, before our watch tells of that."""
+    async with running(node("n1"), node("n2")) as bench:
+        made = bench.kube.create(pod("p", memory=700))
+        await bench.caught_up()
+        bench.api.faults.add(fault="delay", seconds=0.3, resource="pods", verb="watch", event="MODIFIED")
+        bench.kube.set_status("p", _rejected("no room"))
+        assert await bench.scheduler.choose(bench.kube.pod("p")) is not None
+        bench.kube.annotate_pod("p", {"note": "later"})
+        await bench.caught_up()
+        await asyncio.sleep(0.4)
+        assert len(_claims(bench)) == 1
+        bench.api.faults.clear()
+        bench.kube.set_status("p", _rejected("no volume"))
+        await eventually(lambda: len(_claims(bench)) == 0, seconds=1.0)
+        assert made["metadata"]["uid"] not in bench.live.hooks._rejections
+
+
 async def test_a_claim_is_replaced_by_the_next_filter() -> None:
     async with running(node("n1"), node("n2"), node("n3")) as bench:
         made = await claimed(bench)

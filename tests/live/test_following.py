@@ -145,6 +145,26 @@ async def test_a_new_scheduler_process_on_the_same_host_is_a_new_term() -> None:
             assert len(follower.elected) == 2
 
 
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_after_a_scheduler_of_the_same_host_it_waits_for_nobody(gives_up: bool) -> None:
+    """Nobody else held the Lease in between, and what this process wrote it knows."""
+    settings = LeaseSettings(duration_seconds=1.0, retry_seconds=0.05, write_deadline_seconds=600.0)
+    async with ApiServer() as api, candidate(api, "host-1", settings, follows=True) as follower:
+        async with renewing(api, "host-1_x"):
+            await eventually(lambda: follower.holder.elections == 1)
+            follower.holder._others_end = follower.clock()  # type: ignore[attr-defined]  # as if that time had passed
+            follower.holder._cancel_preparing()
+            follower.holder._term = None
+            await leads(follower)
+        lease = lease_of(api)
+        if gives_up and lease is not None:
+            # client-go leaves the number as it is.
+            write_lease(api, "", leaseTransitions=lease["spec"]["leaseTransitions"])
+            await eventually(lambda: not follower.leads)
+        async with renewing(api, "host-1_y"):
+            await leads(follower)
+
+
 async def test_a_lapse_of_its_own_sight_is_the_same_term() -> None:
     async with (
         ApiServer() as api,

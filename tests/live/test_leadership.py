@@ -209,6 +209,27 @@ async def test_a_preparation_that_fails_is_tried_again() -> None:
         assert sum("exc_info" in entry for entry in logs) == 2
 
 
+async def test_who_cannot_list_gives_the_lease_to_another_that_can() -> None:
+    settings = LeaseSettings(duration_seconds=600, retry_seconds=0.05, write_deadline_seconds=0.2, prepare_seconds=0.3)
+    async with ApiServer() as api, candidate(api, "a", settings) as first:
+        first.may_list.clear()
+        await eventually(lambda: holder_of(api) == "a")
+        async with candidate(api, "b", settings) as second:
+            await leads(second)
+            assert (first.given_up, first.leads, holder_of(api)) == (1, False, "b")
+            await second.stop()
+
+
+async def test_who_cannot_list_and_is_alone_tries_again() -> None:
+    settings = LeaseSettings(duration_seconds=600, retry_seconds=0.05, write_deadline_seconds=0.2, prepare_seconds=0.2)
+    async with ApiServer() as api, candidate(api, "a", settings) as first:
+        first.may_list.clear()
+        await eventually(lambda: first.given_up == 1)
+        assert not first.leads
+        first.may_list.set()
+        await leads(first)
+
+
 # -- losing it ------------------------------------------------------------------------------------------------------
 
 

@@ -56,6 +56,7 @@ def test_a_live_run_with_kills_replays_without_difference(
     status, summary = replay(recorded)
     assert (status, summary["difference"]) == (0, None)
     assert (summary["processes"], summary["bookings"]) == (3, ops["assume"])
+    assert summary["refusals"] == ops["refuse"]
     assert summary["answers"] > summary["bookings"]
 
 
@@ -81,6 +82,40 @@ def test_one_changed_byte_of_an_allocation_is_reported_with_its_line(
     status, summary = replay([*recorded[:number], _line(entry | {"allocation": allocation}), *recorded[number + 1 :]])
     assert (status, summary["difference"]["line"]) == (1, number + 1)
     assert summary["difference"]["replayed"] == entry["allocation"]
+
+
+@pytest.mark.parametrize("kind", ["success", "refusal", "another node"])
+def test_the_answer_of_a_bind_is_compared_with_what_was_booked_or_refused(
+    recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]], kind: str
+) -> None:
+    number, entry = _last(recorded, lambda entry: entry.get("verb") == "bind" and entry["answer"] == '{"Error":""}')
+    body = json.loads(entry["body"])
+    if kind == "success":
+        entry |= {"answer": json.dumps({"Error": "InsufficientMemory: no card has room"}, separators=(",", ":"))}
+        replayed = '{"Error":"no cards were looked for"}'
+    elif kind == "refusal":
+        number, entry = _last(
+            recorded,
+            lambda entry: entry.get("verb") == "bind" and entry["answer"].startswith('{"Error":"Insufficient'),
+        )
+        replayed, entry = entry["answer"], entry | {"answer": entry["answer"].replace("free", "gone")}
+    else:
+        node = body["Node"]
+        entry |= {"body": json.dumps(body | {"Node": "n99"})}
+        replayed = f'{{"Error":"AlreadyBound: pod kill/{body["PodName"]} is on node {node}"}}'
+    status, summary = replay([*recorded[:number], _line(entry), *recorded[number + 1 :]])
+    assert (status, summary["difference"]["line"]) == (1, number + 1)
+    assert summary["difference"]["what"] == "answer of bind"
+    assert summary["difference"]["replayed"] == replayed
+
+
+def test_why_a_bind_found_no_cards_is_compared(
+    recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]]
+) -> None:
+    number, entry = _last(recorded, lambda entry: entry["op"] == "refuse")
+    status, summary = replay([*recorded[:number], _line(entry | {"why": "x"}), *recorded[number + 1 :]])
+    assert (status, summary["difference"]["line"]) == (1, number + 1)
+    assert summary["difference"]["replayed"] == entry["why"]
 
 
 def test_a_missing_entry_shows(recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]]) -> None:

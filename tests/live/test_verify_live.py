@@ -20,8 +20,9 @@ from extender.live.comparing import Comparer, CompareSettings, Comparison
 from extender.live.views import NodeView, PodView, QuotaView
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
-from tests.extender.objects import COUNT, Json, bound, listed, node, pod, quota, status_of
+from tests.extender.objects import ALLOCATION, COUNT, Json, bound, listed, node, pod, quota, status_of
 from tests.live.harness import Bench, eventually, live_settings, running
+from tests.live.harness_pods import problems
 from tests.live.process_harness import refusal, serving, started
 
 QUICK = CompareSettings(lists=ListSettings(page_size=2), waits_seconds=(0.02, 0.05, 0.1))
@@ -113,6 +114,31 @@ async def test_nodes_and_quotas_are_compared_too() -> None:
         assert (found["node n2"]["cache"]["cordoned"], found["node n2"]["api"]["cordoned"]) == ([], ["GPU-n2-0"])
         assert found["quotas of namespace default"]["cache"] == {COUNT: 4}
         assert found["quotas of namespace default"]["api"] == {COUNT: 7}
+
+
+@pytest.mark.parametrize("text", ["GPU-n1-0,NVIDIA,10,0:;", "nonsense", ""], ids=["smaller", "unreadable", "gone"])
+async def test_an_allocation_that_was_edited_is_a_problem_and_no_difference(text: str) -> None:
+    async with compared(node("n1")) as bench:
+        made = bench.kube.create(pod("p", memory=300))
+        await bench.scheduler.place(made)
+        await bench.caught_up()
+        bench.kube.annotate_pod("p", {ALLOCATION: text})
+        await bench.caught_up()
+        assert await differences(bench) == []
+        assert {name for name, _ in problems(bench)} == {"pod default/p"}
+        # Whatever else is wrong with it still shows.
+        async with bench.watch_gap():
+            bench.kube.delete_pod("p")
+        assert [each["object"] for each in await differences(bench)] == ["pod default/p"]
+
+
+async def test_an_edit_that_was_not_seen_is_a_difference() -> None:
+    async with compared(node("n1")) as bench:
+        await bench.scheduler.place(bench.kube.create(pod("p", memory=300)))
+        await bench.caught_up()
+        async with bench.watch_gap():
+            bench.kube.annotate_pod("p", {ALLOCATION: "GPU-n1-0,NVIDIA,900,0:;"})
+        assert [each["object"] for each in await differences(bench)] == ["pod default/p"]
 
 
 async def test_a_watch_that_is_only_late_is_no_difference() -> None:

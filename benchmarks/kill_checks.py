@@ -59,23 +59,30 @@ async def check_locks(
 ) -> int:
     """Only a killed process leaves locks behind, of pods that are not on the node. Returns how many there are.
 
-    `quiet`: the device plugins have nothing to do, so no pod that runs may hold a lock.
+    `quiet`: the device plugins have nothing to do, so no pod that runs may hold a lock. What is wrong must stay so: a
+    bind may be under way.
     """
-    left = 0
-    for name, text in (await locks(api)).items():
-        since, namespace, owner = text.split(",")
-        pod = next((obj for obj in watcher.objects.values() if obj["metadata"]["name"] == owner), None)
-        if pod is None or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-            continue  # stale at once: nobody waits for it
-        if pod["spec"].get("nodeName") == name:
-            if not quiet:
-                continue
-            raise Violation(f"node {name} is still locked by {namespace}/{owner}, which runs there")
-        moment = datetime.fromisoformat(since)
-        if not any(-1 <= kill - moment.timestamp() <= longest_bind_seconds + 1 for kill in kills):
-            raise Violation(f"node {name} is locked by {namespace}/{owner}, and no process was killed: {text}")
-        left += 1
-    return left
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _SETTLE_SECONDS
+    while True:
+        left, wrong = 0, ""
+        for name, text in (await locks(api)).items():
+            since, namespace, owner = text.split(",")
+            pod = next((obj for obj in watcher.objects.values() if obj["metadata"]["name"] == owner), None)
+            if pod is None or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+                continue  # stale at once: nobody waits for it
+            moment = datetime.fromisoformat(since).timestamp()
+            if pod["spec"].get("nodeName") == name:
+                wrong = f"node {name} is still locked by {namespace}/{owner}, which runs there" if quiet else wrong
+            elif any(-1 <= kill - moment <= longest_bind_seconds + 1 for kill in kills):
+                left += 1
+            else:
+                wrong = f"node {name} is locked by {namespace}/{owner}, and no process was killed: {text}"
+        if not wrong:
+            return left
+        if loop.time() > end:
+            raise Violation(wrong)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def check_unlocked(api: aiohttp.ClientSession, node: str) -> None:

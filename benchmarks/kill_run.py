@@ -53,6 +53,8 @@ def kill(points: int, pods: int, seed: int, first_run: int, on_point: Callable[[
     for settings in _runs(points, pods, seed, first_run):
         with tempfile.TemporaryDirectory() as directory:
             outcomes.append(run(settings, Path(directory), on_point))
+        if not sys.stderr.isatty():
+            print(f"{sum(outcomes[-1].moments.values())} kills of run {settings.seed}", file=sys.stderr, flush=True)
         if outcomes[-1].violation is not None:
             break
     return outcomes

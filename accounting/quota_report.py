@@ -10,7 +10,8 @@ from typing import NamedTuple
 from accounting.holdings import Total, least_total
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
-from accounting.quota import Limit, managed_resources
+from accounting.quota import Limit
+from accounting.quota_object import managed_resources
 from accounting.quota_scope import selects
 from accounting.vendor import Vendor
 from accounting.vendor_part import part_of

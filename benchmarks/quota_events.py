@@ -18,7 +18,7 @@ from accounting.filter import filter_nodes
 from accounting.node import Device, Node
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, DeviceRow, Pod
 from accounting.pod_state import PodState
-from accounting.quota import read_quota
+from accounting.quota_object import read_quota
 from accounting.quota_reference import Written
 from accounting.quota_scope import PodScope, ScopeRequirement, make_selector
 from accounting.reference import Amounts

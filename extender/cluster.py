@@ -18,7 +18,8 @@ from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord, pod_state, record_pod
 from accounting.pod_state import PodState
-from accounting.quota import UNLIMITED, Exceeded, Limit, Quota, QuotaCheck, QuotaTable, passed_problem
+from accounting.quota import UNLIMITED, Exceeded, Limit, QuotaCheck, QuotaTable, passed_problem
+from accounting.quota_object import Quota
 from accounting.quota_scope import Selector, selects
 from accounting.report import problem_counts, problems
 from accounting.status import Problem, ProblemCode, Reason

@@ -28,7 +28,7 @@ from accounting.policy import (
     unknown_node_words,
 )
 from accounting.quantity import parse_quantity
-from accounting.quota import Quota, read_quota
+from accounting.quota_object import Quota, read_quota
 from accounting.register import (
     Register,
     decode_legacy_register,

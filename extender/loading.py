@@ -11,7 +11,7 @@ from pathlib import Path
 
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.quota import Quota
+from accounting.quota_object import Quota
 from accounting.status import Problem, ProblemCode
 from extender.cluster import Objects
 from extender.config import Settings

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.quota import Quota
+from accounting.quota_object import Quota
 from accounting.status import Problem
 from extender.cluster import Objects
 from extender.config import Settings

@@ -31,7 +31,8 @@ from accounting.policy import (
     parse_node_policy,
     parse_weights,
 )
-from accounting.quota import QuotaCheck, QuotaTable, read_quota
+from accounting.quota import QuotaCheck, QuotaTable
+from accounting.quota_object import read_quota
 from accounting.register import decode_legacy_register, encode_legacy_register, read_register
 from accounting.rejection import CHECKS
 from accounting.score import MAX_SCORE, hami_score, node_loads, score_nodes

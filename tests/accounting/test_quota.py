@@ -14,7 +14,8 @@ from accounting.cache import Cache
 from accounting.holdings import Total
 from accounting.pod import Container, Pod
 from accounting.pod_record import PodRecord, State, record_pod
-from accounting.quota import Exceeded, QuotaCheck, QuotaTable, passed_problem, read_quota
+from accounting.quota import Exceeded, QuotaCheck, QuotaTable, passed_problem
+from accounting.quota_object import read_quota
 from accounting.quota_scope import PodScope, ScopeRequirement, Selector, make_selector, selects
 from accounting.status import ProblemCode
 from accounting.vendor import NVIDIA, Vendor

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.quota import Quota
+from accounting.quota_object import Quota
 from accounting.vendor import NVIDIA
 from extender.admission.settings import AdmissionSettings, Privileged
 from extender.config import Settings

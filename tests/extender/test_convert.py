@@ -12,7 +12,7 @@ import pytest
 from accounting.node import Node
 from accounting.pod import ContainerKind, DeviceRequest, Pod, UnreadableAllocation
 from accounting.policy import CardKey, NodePolicy, Weights
-from accounting.quota import Quota
+from accounting.quota_object import Quota
 from extender.config import Settings
 from extender.convert import convert_node, convert_pod, convert_quota
 from extender.wire import core_v1

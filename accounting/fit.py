@@ -20,6 +20,7 @@ from accounting.card_fit import fitting_cards, memory_of, wanted_memory
 from accounting.choice import Preference, choose, choose_by_links, enough, ranking
 from accounting.complete import Decision, Table, decide, known_placement
 from accounting.device_table import BoolArray, Int32Array, Int64Array, Rows
+from accounting.footprint import Footprint
 from accounting.guide import Guide
 from accounting.patterns import Patterns
 from accounting.phases import Asking, Phases
@@ -27,9 +28,6 @@ from accounting.pod import DeviceRequest, Pod
 from accounting.selection_mask import accepted
 from accounting.share import Share
 from accounting.snapshot import Snapshot, View
-
-#: Bits of a packed growth: cores and slots of all chosen cards together stay below these, so sums order like tuples.
-_CORES_SHIFT, _MEMORY_SHIFT = 8, 22
 
 
 @dataclass(slots=True)
@@ -131,13 +129,39 @@ class _Fitting:
             followed = bool(inits) or place + 1 < len(self._phases.shared)
             self._fit_container(asking, shared, place, needs_choice=choose_cards or followed)
         forks += [(asking, shared.fork()) for asking, _ in inits]
-        merged = _Merged(shared) if choose_cards and forks else None
         for asking, fork in forks:
-            growth = None if merged is None else merged.growth(fork, self.view, asking.request)
-            self._fit_container(asking, fork, None, needs_choice=choose_cards, growth=growth)
-            if merged is not None:
-                merged.raise_to(fork)
+            self._fit_container(asking, fork, None, needs_choice=False)
+        if choose_cards and forks and self.fit.feasible.any():
+            self._choose_for_inits(shared, forks)
         return self.fit
+
+    def _choose_for_inits(self, shared: Share, forks: list[tuple[Asking, Share]]) -> None:
+        """Choose the inits' cards, so that little is held: one after another in spec order, or the largest first.
+
+        The second where it leaves a smaller footprint.
+        """
+        chosen, merged = self._chosen_in(shared, forks)
+        largest_first = sorted(forks, key=lambda each: _largeness(self.view, each[0].request))
+        if largest_first != forks:
+            others, other = self._chosen_in(shared, largest_first)
+            better = other.is_less_than(merged)
+            chosen = {
+                position: [np.where(better, *pair) for pair in zip(others[position], cards, strict=True)]
+                for position, cards in chosen.items()
+            }
+        self.fit.chosen.update(chosen)
+
+    def _chosen_in(self, shared: Share, forks: list[tuple[Asking, Share]]) -> tuple[dict[int, list[Rows]], Footprint]:
+        """Choose the inits' cards in this order; each adds as little as it can to what the pod would hold so far."""
+        merged, chosen = Footprint(shared), {}
+        for asking, fork in forks:
+            growth = merged.growth(fork, self.view, asking.request)
+            cards = self._cards(asking.request, fork)
+            own = chosen[asking.position] = self._choose(cards, asking.request, fork, growth)
+            booked = fork.fork()
+            self._book(own, asking.request, booked)
+            merged.raise_to(booked)
+        return chosen, merged
 
     def doubtful(self) -> BoolArray:
         """Return (column,): where a container found no cards and another choice before it might have left some."""
@@ -163,54 +187,42 @@ class _Fitting:
         known = known_placement(view, self._phases, mask, preference, mutex=self._mutex)
         self.guide = Guide(table, view, preference, known)
 
-    def _fit_container(
-        self, asking: Asking, share: Share, place: int | None, *, needs_choice: bool, growth: Int64Array | None = None
-    ) -> None:
-        fit, view, request = self.fit, self.view, asking.request
+    def _fit_container(self, asking: Asking, share: Share, place: int | None, *, needs_choice: bool) -> None:
+        fit, request = self.fit, asking.request
         fit.shares[asking.position] = share
-        cards = fitting_cards(view, share, request, self._accepted, mutex=self._mutex)
-        found = enough(cards, request.count, view, self.preference)
+        cards = self._cards(request, share)
+        found = enough(cards, request.count, self.view, self.preference)
         fit.failed_at[fit.feasible & ~found] = asking.position
         fit.feasible &= found
         if not needs_choice or not fit.feasible.any():
             return
         if self.guide is not None and place is not None:
-            best = ranking(cards[:, 0], view, share, self.preference.on(view))
+            best = ranking(cards[:, 0], self.view, share, self.preference.on(self.view))
             chosen = [np.array([card]) for card in self.guide.choose(place, best)]
-        elif self.topologies:
-            chosen = choose_by_links(cards, request.count, view, share, self.preference, growth, self.topologies)
         else:
-            chosen = choose(cards, request.count, view, share, self.preference, growth)
+            chosen = self._choose(cards, request, share, None)
         fit.chosen[asking.position] = chosen
-        columns = np.flatnonzero(fit.feasible)
+        self._book(chosen, request, share)
+
+    def _cards(self, request: DeviceRequest, share: Share) -> BoolArray:
+        return fitting_cards(self.view, share, request, self._accepted, mutex=self._mutex)
+
+    def _choose(self, cards: BoolArray, request: DeviceRequest, share: Share, growth: Int64Array | None) -> list[Rows]:
+        view, preference = self.view, self.preference
+        if self.topologies:
+            return choose_by_links(cards, request.count, view, share, preference, growth, self.topologies)
+        return choose(cards, request.count, view, share, preference, growth)
+
+    def _book(self, chosen: list[Rows], request: DeviceRequest, share: Share) -> None:
+        """Book the chosen cards where everything fits so far."""
+        columns = np.flatnonzero(self.fit.feasible)
         for positions in chosen:
-            cells = positions[columns] * view.columns + columns
-            share.book(cells, memory_of(view, request, cells), request.cores)
+            cells = positions[columns] * self.view.columns + columns
+            share.book(cells, memory_of(self.view, request, cells), request.cores)
 
 
-class _Merged:
-    """What the pod would hold per card: the maximum over the shared copy and the forks fitted so far."""
-
-    def __init__(self, shared: Share) -> None:
-        zeros = np.zeros(shared.shape, np.int64)
-        self._slots = zeros if shared.slots is None else shared.slots.astype(np.int64)
-        self._memory = zeros if shared.memory is None else shared.memory
-        self._cores = zeros if shared.cores is None else shared.cores
-
-    def growth(self, fork: Share, view: View, request: DeviceRequest) -> Int64Array:
-        """Return by how much one more row on each card would raise the merged result: memory, cores, slots, packed."""
-        zero = np.int64(0)
-        memory = (0 if fork.memory is None else fork.memory) + wanted_memory(view, request)
-        cores = (0 if fork.cores is None else fork.cores) + request.cores
-        slots = (0 if fork.slots is None else fork.slots.astype(np.int64)) + 1
-        packed: Int64Array = np.maximum(memory - self._memory, zero) << _MEMORY_SHIFT
-        packed += np.maximum(cores - self._cores, zero) << _CORES_SHIFT
-        packed += np.maximum(slots - self._slots, zero)
-        return packed
-
-    def raise_to(self, fork: Share) -> None:
-        """Merge a fork in."""
-        if fork.slots is not None and fork.memory is not None and fork.cores is not None:
-            self._slots = np.maximum(self._slots, fork.slots)
-            self._memory = np.maximum(self._memory, fork.memory)
-            self._cores = np.maximum(self._cores, fork.cores)
+def _largeness(view: View, request: DeviceRequest) -> tuple[int, int, int]:
+    """Sort key of requests, the largest first."""
+    memory = wanted_memory(view, request)
+    largest = int(np.max(memory, initial=0)) if isinstance(memory, np.ndarray) else memory
+    return -largest, -request.cores, -request.count

@@ -202,21 +202,43 @@ def _best_of_each(state: NodeState, pod: Pod, taken: Allocation, order: list[int
         sets = _sets(state, pod, taken, i)
         if isinstance(sets, Code):
             return sets
-        key = _order(state, pod, taken, i)
-        taken = _put(taken, i, _rows_on(min(sets, key=key), pod, i, key))
-    return taken
+        if pod.containers[i].kind is not ContainerKind.INIT:
+            key = _order(state, pod, taken, i)
+            taken = _put(taken, i, _rows_on(min(sets, key=key), pod, i, key))
+    return _with_inits(state, pod, taken)
+
+
+def _with_inits(state: NodeState, pod: Pod, taken: Allocation) -> Allocation:
+    """Give every init the cards that add least to the footprint: in spec order, or largest first if that is less."""
+    inits = [i for i, each in enumerate(pod.containers) if each.kind is ContainerKind.INIT and each.request is not None]
+
+    def size(i: int) -> tuple[int, int, int]:
+        request = _request(pod, i)
+        memory = max((_memory(card, request) for card in state.cards.values()), default=0)
+        return -memory, -request.cores, -request.count
+
+    ways = []
+    for order in (inits, sorted(inits, key=size)):
+        found = taken
+        for i in order:
+            sets, key = _sets(state, pod, found, i), _order(state, pod, found, i)
+            if not isinstance(sets, Code):
+                found = _put(found, i, _rows_on(min(sets, key=key), pod, i, key))
+        ways.append(found)
+    return min(ways, key=lambda found: _footprint(pod, found))
 
 
 def _first_placement(state: NodeState, pod: Pod, taken: Allocation, order: list[int]) -> Allocation | None:
     """Try every choice of cards for the containers in order, the preferred ones first."""
     # Nothing that is taken later makes room.
     found = [_sets(state, pod, taken, i) for i in order]
-    if not order or any(isinstance(sets, Code) for sets in found):
-        return None if order else taken
+    if any(isinstance(sets, Code) for sets in found):
+        return None
+    if not order or pod.containers[order[0]].kind is ContainerKind.INIT:
+        # What an init takes concerns nobody else.
+        return _with_inits(state, pod, taken)
     i, key = order[0], _order(state, pod, taken, order[0])
-    sets = [] if isinstance(found[0], Code) else sorted(found[0], key=key)
-    # What an init takes concerns nobody else.
-    for chosen in sets[:1] if pod.containers[i].kind is ContainerKind.INIT else sets:
+    for chosen in [] if isinstance(found[0], Code) else sorted(found[0], key=key):
         placement = _first_placement(state, pod, _put(taken, i, _rows_on(chosen, pod, i, key)), order[1:])
         if placement is not None:
             return placement

@@ -84,7 +84,7 @@ class Waker:
         self._refused = RefusedPods(self._settings.remembered)
         self._dirty: dict[str, int] = {}  # node -> rounds that it may still bring about
         self._all_dirty = False
-        # Namespace -> what it was charged when its quota refused a pod.
+        # Namespace -> what it was charged when its quota refused a pod, or may have refused it on some node.
         self._over_quota: dict[str, Mapping[str, int]] = {}
         self._changed = asyncio.Event()
         self._tokens = self._settings.burst
@@ -96,7 +96,8 @@ class Waker:
         """Filter refused a pod on every node."""
         facts = self._facts.pods.get(pod.uid)
         self._refused.put(pod, 0 if facts is None else facts.priority, asyncio.get_running_loop().time())
-        if self._cluster.exceeded(pod):
+        quota = self._cluster.quota_check(pod)
+        if quota.exceeded or quota.memory is not None:
             self._over_quota[pod.namespace] = self._cluster.cache.charges(pod.namespace)
 
     def passed(self, uid: str) -> None:

@@ -143,6 +143,17 @@ async def test_a_release_wakes_a_pod_that_the_quota_had_refused_for_any_node() -
         await is_woken_and_placed(bench, "p", lambda: bench.kube.delete_pod("a"), "n2")
 
 
+async def test_a_release_wakes_a_percentage_that_the_quota_had_refused_on_other_nodes() -> None:
+    """Which nodes a quota refuses to a percentage depends on their cards, so less charge may open any of them."""
+    half = [container("main", asks(1, percentage=50))]
+    use_b = {"nvidia.com/use-gpuuuid": "GPU-b"}
+    nodes = node("n1", [card("GPU-a")]), node("n2", [card("GPU-b")])
+    held = bound("a", "n1", "GPU-a", 600)
+    async with running(*nodes, held, quota({"requests.nvidia.com/gpumem": "1000"})) as bench:
+        await refuse(bench, pod("p", half, annotations=use_b))
+        await is_woken_and_placed(bench, "p", lambda: bench.kube.delete_pod("a"), "n2")
+
+
 async def test_a_bind_that_failed_for_good_wakes() -> None:
     async with running(node("n1"), http_timeout_seconds=0.3) as bench:
         bench.api.faults.add(fault="reset", resource="pods/binding", nth=1)

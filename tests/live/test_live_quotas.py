@@ -5,7 +5,9 @@ the watch (user_reports A43, A44). It must not repeat the rules of quotas. Invar
 server's objects say.
 """
 
-from tests.extender.objects import MEMORY, STEADY, Json, node, phased, pod, quota
+import asyncio
+
+from tests.extender.objects import MEMORY, STEADY, Json, asks, container, node, phased, pod, quota
 from tests.live.harness import eventually, running
 
 LIMIT = f"requests.{MEMORY}"
@@ -69,3 +71,32 @@ async def test_a_peak_that_comes_back_over_the_limit_shows_until_it_is_gone() ->
         assert [problem.object for problem in cluster.problems()] == ["resourcequota default/gpus"]
         bench.kube.set_status("p", STEADY)
         await eventually(lambda: cluster.problems() == [])
+
+
+async def test_a46_a_refused_binding_and_a_deleted_pod_give_the_charge_back_once() -> None:
+    async with running(node("n1", memory=8000), quota({LIMIT: "8000"})) as bench:
+        used = bench.live.cluster.cache.used
+        first, second, third = (bench.kube.create(pod(name, memory=8000)) for name in ("a", "b", "c"))
+        assert (await bench.scheduler.filter(first)).passed == ["n1"]
+        bench.api.faults.add(fault="status", code=422, resource="pods/binding", times=1)
+        assert (await bench.scheduler.bind(first, "n1")).startswith("Refused")
+        assert used("default") == (0, 0, 0)
+        assert (await bench.scheduler.filter(second)).passed == ["n1"]
+        bench.kube.delete_pod("b")
+        assert (await bench.scheduler.bind(second, "n1")) != ""
+        assert used("default") == (0, 0, 0)
+        assert await bench.scheduler.place(third) == "n1"
+        assert used("default") == (1, 8000, 0)
+        await bench.agrees()
+
+
+async def test_two_binds_at_once_cannot_both_take_what_a_quota_has_left_for_percentages() -> None:
+    half = [container("main", asks(1, percentage=50))]
+    async with running(node("n1"), node("n2"), quota({LIMIT: "500"})) as bench:
+        pods = [bench.kube.create(pod(name, half)) for name in ("a", "b")]
+        for each in pods:
+            assert (await bench.scheduler.filter(each)).passed == ["n1", "n2"]
+        answers = await asyncio.gather(bench.scheduler.bind(pods[0], "n1"), bench.scheduler.bind(pods[1], "n2"))
+        assert sorted(answer.partition(":")[0] for answer in answers) == ["", "QuotaExceeded"]
+        assert bench.live.cluster.cache.used("default").memory == 500
+        await bench.agrees()

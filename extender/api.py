@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 
 from accounting.pod import Pod
+from accounting.quota import Limit
 from accounting.report import device_reports, node_report
 from extender import render
 from extender.cluster import Cluster
@@ -59,9 +60,18 @@ class Api:
         more = {} if self._compare is None else await self._compare()
         return json_response(verify_report(self._cluster) | more)
 
-    async def quotas(self, _request: web.Request) -> web.Response:
-        """Every limit on a managed resource, what is used, and what the API server itself charges."""
-        return json_response(quota_rows(self._cluster))
+    async def quotas(self, request: web.Request) -> web.Response:
+        """Every limit on a managed resource, what is used, and what the API server itself charges.
+
+        With `?namespace=` those of one namespace, each with the reasons why the two charges differ; over all namespaces
+        that would be a look at every pod.
+        """
+        namespace, cluster = request.query.get("namespace"), self._cluster
+        if namespace is None:
+            return json_response(quota_rows(cluster))
+        limits = cluster.quotas.limits_of(namespace)
+        rows = [quota_row(cluster, limit) | {"differs": cluster.why_charges_differ(limit)} for limit in limits]
+        return json_response(rows)
 
     async def post_pod(self, request: web.Request) -> web.Response:
         """Create a pod, or replace it with its status."""
@@ -115,10 +125,15 @@ def verify_report(cluster: Cluster) -> Json:
 def quota_rows(cluster: Cluster) -> list[Json]:
     """Return one row per namespace, limited resource and selector, sorted; those of quotas without scopes first."""
     return [
-        render.quota_row(limit, cluster.quota_used(limit), cluster.quota_charge(limit))
+        quota_row(cluster, limit)
         for namespace in cluster.quotas.namespaces()
         for limit in cluster.quotas.limits_of(namespace)
     ]
+
+
+def quota_row(cluster: Cluster, limit: Limit) -> Json:
+    """Return the row of one limit."""
+    return render.quota_row(limit, cluster.quota_used(limit), cluster.quota_charge(limit))
 
 
 def json_response(value: object, status: int = 200) -> web.Response:

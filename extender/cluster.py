@@ -20,6 +20,7 @@ from accounting.pod_record import PodRecord, pod_state, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import UNLIMITED, Exceeded, Limit, QuotaCheck, QuotaTable, passed_problem
 from accounting.quota_object import Quota
+from accounting.quota_report import namespace_differences
 from accounting.quota_scope import Selector, selects
 from accounting.report import problem_counts, problems
 from accounting.status import Problem, ProblemCode, Reason
@@ -124,6 +125,14 @@ class Cluster:
     def quota_charge(self, limit: Limit) -> int:
         """Return what the API server's quota charges the pods that a limit counts."""
         return self._pods.charges.of(limit.namespace, limit.selector).get(limit.resource, 0)
+
+    def why_charges_differ(self, limit: Limit) -> list[str]:
+        """Return why `quota_used` and `quota_charge` differ, and for how many pods each reason holds."""
+        if self.quota_used(limit) == self.quota_charge(limit):
+            return []
+        vendor = next(each for each in self.settings.vendors if limit.resource in each.resources)
+        pods = [(pod, self.record(pod)) for pod in self._pods.bare_in(limit.namespace)]
+        return namespace_differences(limit, pods, vendor)
 
     def used_by_others(self, limit: Limit, pod: Pod) -> int:
         """Return `quota_used` without the given pod's booking."""

@@ -73,6 +73,10 @@ class PodStore(Mapping[str, Pod]):
         """Return a pod without its rows, which is quick."""
         return self._pods.get(uid)
 
+    def bare_in(self, namespace: str) -> list[Pod]:
+        """Return a namespace's pods without their rows, which is quick."""
+        return [pod for pod in self._pods.values() if pod.namespace == namespace]
+
     def has(self, pod: Pod, text: str) -> bool:
         """Whether a pod, given without its rows, and the text of these are what is kept, its inits' state apart."""
         kept = self._pods.get(pod.uid)

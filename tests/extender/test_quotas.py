@@ -140,6 +140,23 @@ async def test_a_quota_with_scopes_limits_the_pods_that_it_takes(spec: Json, lim
         assert (await client.filter(asking, "n1"))["NodeNames"] == ([] if limited else ["n1"])
 
 
+async def test_one_namespace_s_rows_say_why_the_charges_differ() -> None:
+    limits = quota({f"requests.{COUNT}": 9, LIMIT: 1000}), quota({LIMIT: 9}, namespace="other")
+    async with serving(node("n1", 2), *limits) as client:
+        await client.place(pod("two", [container("main", asks(2, 100))]), "n1")
+        await client.create(pod("waiting", memory=40))
+        count, memory = await client.get("/api/v1/quotas?namespace=default")
+        assert (count["used"], count["api_charge"]) == (2, 3)
+        assert count["differs"] == ["not bound yet, so only the API server charges them (1 pod)"]
+        assert (memory["used"], memory["api_charge"]) == (200, 140)
+        assert memory["differs"] == [
+            "not bound yet, so only the API server charges them (1 pod)",
+            "the API server does not multiply by the count of cards (1 pod)",
+        ]
+        assert [row["differs"] for row in await client.get("/api/v1/quotas?namespace=other")] == [[]]
+        assert await client.get("/api/v1/quotas?namespace=none") == []
+
+
 # -- explain -----------------------------------------------------------------------------------------------------------
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
-from tests.e2e.binaries import Unavailable, default_minors, find, pinned_version
+from tests.e2e.binaries import Unavailable, default_minors, find
 from tests.e2e.control_plane import ControlPlane
+from tests.e2e.figures import write_figures
 
 _SECONDS = 900
 Planes = Callable[..., ControlPlane]
@@ -67,12 +67,12 @@ def root(pytestconfig: pytest.Config) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def figures(pytestconfig: pytest.Config) -> Iterator[dict[str, Any]]:
-    """What was measured: by version, then by scenario."""
+    """What was measured: by version, then by scenario. What the file has of other scenarios stays."""
+    path = pytestconfig.getoption("--figures")
     measured: dict[str, Any] = {}
     yield measured
-    path = pytestconfig.getoption("--figures")
     if path is not None:
-        path.write_bytes(orjson.dumps(measured, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+        write_figures(path, measured)
 
 
 @pytest.fixture(scope="session")
@@ -130,8 +130,3 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:  # noqa: ANN401 - pytes
     if report.failed and folder is not None:
         report.sections.append(("evidence", f"logs, objects and journals: {folder}"))
     return report
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _versions(pytestconfig: pytest.Config, figures: dict[str, Any]) -> None:
-    figures["pinned"] = {minor: pinned_version(minor) for minor in pytestconfig.getoption("--minor") or ()}

@@ -42,7 +42,12 @@ class Expecting(Telling):
 
     async def placed_in_all(self, number: int) -> None:
         """N: at least so many pods are on nodes."""
-        await self._until(lambda: len(self._world.audit.placed()) >= number, f"{number} pods are placed")
+        audit = self._world.audit
+        await self._until(
+            lambda: len(audit.placed()) >= number, f"{number} pods are placed", lambda: f"{len(audit.placed())} are"
+        )
+        seconds = max(audit.placed_at.values()) - min(audit.placed_at.values())
+        self._figures["first to last placed, seconds"] = round(seconds, 2)
 
     async def refused(self, given: Mapping[str, str]) -> None:
         """{POD: TEXT}: unschedulable, with TEXT in the message that `kubectl describe pod` shows."""

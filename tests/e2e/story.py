@@ -24,6 +24,9 @@ from tests.e2e.processes import ROOT
 from tests.e2e.telling import WITHIN_SECONDS, Json
 from tests.e2e.world import Refusal, World
 
+#: Outcomes of a bind that another pod's bind has brought about.
+_NO_ROOM: Final = ("Insufficient", "ExclusiveConflict")
+
 
 class Story(Doing, Expecting):
     """All verbs, and the order of steps."""
@@ -64,7 +67,10 @@ class Story(Doing, Expecting):
         if not self._scenario.overcommits:
             assert not self._world.audit.overcommitted, self._world.audit.overcommitted[:5]
         outcomes = await self._world.extender.metric("gpu_extender_binds_total")
-        self._figures["binds"] = {name.partition('"')[2].rstrip('"}'): int(count) for name, count in outcomes.items()}
+        binds = {name.partition('"')[2].rstrip('"}'): int(count) for name, count in outcomes.items()}
+        refused = sum(count for outcome, count in binds.items() if outcome.startswith(_NO_ROOM))
+        self._figures["binds"] = binds
+        self._figures["share of binds refused for lack of room"] = round(refused / max(1, sum(binds.values())), 4)
         self._figures["watch events"] = sum(self._world.audit.events.values())
 
 

@@ -118,7 +118,7 @@ def folder(root: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     made.mkdir(parents=True, exist_ok=True)
     yield made
     report = getattr(request.node, "report_call", None)
-    if report is not None and report.passed:
+    if report is not None and not report.failed:
         shutil.rmtree(made, ignore_errors=True)
 
 

@@ -6,7 +6,7 @@ changes nothing but the counters.
 
 | request                           | what is judged                                                           |
 |-----------------------------------|--------------------------------------------------------------------------|
-| CREATE pods                       | everything                                                               |
+| CREATE pods                       | everything; of a mirror pod nothing: its containers run already          |
 | UPDATE pods, pods/status          | the scheduler's annotations and label                                    |
 | CREATE pods/binding, bindings     | the same: the API server merges a Binding's annotations into the pod     |
 | UPDATE pods/ephemeralcontainers   | a new privileged container in a pod with a share                         |
@@ -64,7 +64,7 @@ class Admission:
         if _what(request) != ("CREATE", "pods"):
             return Decision(Why.NOT_CONCERNED)
         pod = _pod(request.object, "request.object")
-        if not any(self._asks(each) for each in containers(pod)):
+        if validating.is_mirror(pod, request.groups) or not any(self._asks(each) for each in containers(pod)):
             return Decision(Why.NOT_CONCERNED)
         if not scheduler_is_ours(pod, self.settings):
             return Decision(Why.OTHER_SCHEDULER)
@@ -88,6 +88,8 @@ class Admission:
 
     def _created(self, request: wire.Request) -> Decision:
         pod = _pod(request.object, "request.object")
+        if validating.is_mirror(pod, request.groups):
+            return Decision(Why.NOT_CONCERNED)
         findings: list[Finding] = []
         warnings: list[str] = []
         if not self._is_trusted(request):
@@ -116,7 +118,7 @@ class Admission:
                 findings += validating.ambiguous(each, vendor)
         findings += validating.scheduler(pod, self.settings)
         if scheduler_is_ours(pod, self.settings):
-            if not (self._is_trusted(request) or validating.is_mirror(pod, request.groups)):
+            if not self._is_trusted(request):
                 findings += validating.node_preset(pod)
             findings += validating.privileged(written, [], share, self.settings)
         return findings or self._judge_quota(share)

@@ -18,7 +18,7 @@ from extender.admission.settings import AdmissionSettings, NearMiss, OtherSchedu
 from extender.wire.admission_v1 import PodObject
 
 _EXCLUSIVE_CORES = 100
-#: Groups of kubelets, whose mirror pods show what runs already and cannot be refused.
+#: The group of kubelets. NodeRestriction lets them create mirror pods of their own node and nothing else.
 _NODES_GROUP = "system:nodes"
 _MIRROR = "kubernetes.io/config.mirror"
 
@@ -81,7 +81,7 @@ def node_preset(pod: PodObject) -> Iterator[Finding]:
 
 
 def is_mirror(pod: PodObject, groups: Sequence[str]) -> bool:
-    """Whether a kubelet tells of a static pod."""
+    """Whether a kubelet tells of a static pod. To refuse it would end nothing but the sight of it."""
     return _NODES_GROUP in groups and _MIRROR in (pod.meta.annotations or {})
 
 

@@ -203,6 +203,17 @@ async def test_a_preset_node_is_denied(webhooks: Webhooks) -> None:
     assert answer.message.startswith("spec.nodeName: n1: a pod on a preset node gets no cards")
 
 
+async def test_a_mirror_pod_is_neither_judged_nor_changed(webhooks: Webhooks) -> None:
+    """What it tells of runs already; refused, it would only be out of sight. Without cards it blocks its node."""
+    marks = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
+    obj = pod(container("a", asks(1, 90_000)), scheduler=DEFAULT, nodeName="n1", annotations=marks)
+    kubelet: dict[str, Any] = {"user": "system:node:n1", "groups": ["system:nodes", "system:authenticated"]}
+    assert (await webhooks.validate(obj, **kubelet)).raw.keys() == {"uid", "allowed"}
+    assert await webhooks.patch(obj, **kubelet) == []
+    # Anybody can write the annotation.
+    assert not (await webhooks.validate(obj)).allowed
+
+
 async def test_a_preset_node_passes_from_the_scheduler_and_in_mirror_pods(webhooks: Webhooks) -> None:
     obj = pod(container("a", asks(1, 5)), nodeName="n1", annotations={"kubernetes.io/config.mirror": "x"})
     assert not (await webhooks.validate(obj)).allowed

@@ -23,7 +23,7 @@ CHECK := import sys; \
     sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint style types contracts bench demo soak e2e venv clean help
+.PHONY: run test lint style types contracts bench bench-curves demo soak e2e venv clean help
 
 run: $(STAMP) ## serve an example cluster on 127.0.0.1:8888
 	$(BIN)/gpu-extender serve $(ARGS)
@@ -46,6 +46,10 @@ contracts: $(STAMP)
 bench: $(STAMP) ## measure filter and prioritize at 10,000 nodes
 	$(BIN)/python -m benchmarks.bench_filter $(ARGS)
 
+bench-curves: $(STAMP) ## measure what filter and prioritize cost along nodes, cards, containers, pods and policies
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check matplotlib
+	$(BIN)/python -m benchmarks.curves -o docs/curves.json --plot docs/curves $(ARGS)
+
 demo: $(STAMP) ## watch pods being placed and finished
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
@@ -67,7 +71,7 @@ clean: ## remove the virtual environment and every cache
 
 help: ## show this text
 	@echo 'usage: make TARGET [ARGS="..."] [PYTHON=python3]'
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 $(STAMP): pyproject.toml
 	@found=; reasons=; \

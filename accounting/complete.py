@@ -149,7 +149,11 @@ def _hopeful(
     empty = Share.of(view)
     hopeful = np.ones(view.columns, np.bool_)
     asked = [each.request for each in phases.shared]
-    for request in dict.fromkeys([*asked, *(asking.request for asking, _ in phases.inits)]):
+    requests = dict.fromkeys([*asked, *(asking.request for asking, _ in phases.inits)])
+    # The largest first: a pod that is too large for every node costs one look.
+    for request in sorted(requests, key=lambda request: (-request.memory, -request.memory_percentage)):
+        if not hopeful.any():
+            return hopeful
         cards = fitting_cards(view, empty, request, accepted, mutex=mutex)
         hopeful &= enough(cards, request.count, view, preference)
     usable = view.requested.usable if accepted is None else view.requested.usable & accepted

@@ -7,6 +7,7 @@ Invariant: what Prometheus reads follows the state, and no label names a pod, a 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from accounting import complete
 from tests.extender.objects import STEADY, asks, bound, container, node, phased, pod, quota
 from tests.extender.serving import Client, asked, serving
 
@@ -78,6 +79,22 @@ async def test_refused_nodes_are_counted_by_code_and_memory_answers_are_counted(
     assert value(read, "nodes_rejected_total", code="NoDevices") == 1
     assert value(read, "nodes_rejected_total", code="NodeUnknown") == 1
     assert value(read, "answers_from_memory_total") == 2
+
+
+async def test_exact_searches_and_their_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 700 + 300 + 200 and 400 three times, on two cards of 1200: no greedy order finds it.
+    apps = [container(f"c{place}", asks(memory=size)) for place, size in enumerate((400, 400, 400, 700, 300, 200))]
+    async with serving(node("n1", 2, memory=1200)) as client:
+        read = await samples(client)
+        assert value(read, "exact_searches_total") == value(read, "exact_search_limits_total") == 0
+        found = await client.filter(pod("p", apps), "n1")
+        assert found["NodeNames"] == ["n1"]
+        monkeypatch.setattr(complete, "STEPS", 0)
+        cut_off = await client.filter(pod("q", apps), "n1")
+        assert cut_off["FailedNodes"]["n1"].startswith("SearchLimit: ")
+        read = await samples(client)
+    assert (value(read, "exact_searches_total"), value(read, "exactly_searched_nodes_total")) == (2, 2)
+    assert value(read, "exact_search_limits_total") == value(read, "nodes_rejected_total", code="SearchLimit") == 1
 
 
 async def test_gauges_follow_the_state() -> None:

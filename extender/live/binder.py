@@ -168,7 +168,7 @@ class Binder:
         now, timeout = asyncio.get_running_loop().time(), self._settings.http_timeout_seconds
         attempt = _Attempt(args.Node, now + _WAIT_SHARE * timeout, now + _ANSWER_SHARE * timeout)
         if not await self._settling.wait(args.PodUID, attempt.wait_until):
-            return "Unknown: what became of an earlier Binding of the pod is not known yet"
+            return _EARLIER
         pod = await self._known_pod(args, attempt)
         if isinstance(pod, str):
             return pod
@@ -182,7 +182,7 @@ class Binder:
             self._locks.turn(attempt.node, attempt.wait_until) as came,
         ):
             if not came:
-                return f"NodeLocked: other pods wait for node {attempt.node}"
+                return f"NodeLocked: other pods wait for the node's lock; {_AGAIN}"
             return await self._bind_locked(pod, attempt)
 
     async def _known_pod(self, args: BindingArgs, attempt: _Attempt) -> Pod | str:
@@ -193,17 +193,17 @@ class Binder:
         read = await self.reader.read(args.PodNamespace, args.PodName, args.PodUID, attempt.left())
         if isinstance(read, Unknown):
             return f"Unknown: pod {key} cannot be read: {read.why}"
-        return f"Gone: pod {key} with UID {args.PodUID} is gone" if read is None else read
+        return _GONE if read is None else read
 
     def _answer_without_write(self, pod: Pod, node: str) -> str | None:
         """Return the answer for a pod that is bound or cannot be; None for one that can."""
         state, record = self._cluster.cache.state(pod.uid), self._cluster.cache.pods.get(pod.uid)
         if state is PodState.ASSUMED:
-            return "Unknown: what became of an earlier Binding of the pod is not known yet"
+            return _EARLIER
         where = pod.node if record is None else record.node
         if where is not None:
             return "" if where == node else f"AlreadyBound: pod {pod.key} is on node {where}"
-        return f"Gone: pod {pod.key} is ending" if pod.terminal or self._table.is_deleting(pod.uid) else None
+        return "Gone: the pod is ending" if pod.terminal or self._table.is_deleting(pod.uid) else None
 
     async def _bind_locked(self, pod: Pod, attempt: _Attempt) -> str:
         placement = self._placed(pod, attempt.node)
@@ -213,7 +213,7 @@ class Binder:
             return _NOT_LEADER
         lock = await self._locks.take(attempt.node, pod.namespace, pod.name, attempt.wait_until)
         if isinstance(lock, Contended):
-            return f"NodeLocked: {lock.why}"
+            return f"NodeLocked: {lock.why}; {_AGAIN}"
         attempt.lock = lock
         return await self._fit_and_write(pod, attempt)
 
@@ -235,7 +235,7 @@ class Binder:
         for _ in range(_TRIES):
             left = attempt.left()
             if left <= 0:
-                return "Timeout: no time left to bind"
+                return f"Timeout: no time was left to bind; {_AGAIN}"
             if not self._leadership.may_write(left):
                 return _NOT_LEADER
             booked = self._assume(pod, attempt)
@@ -255,7 +255,7 @@ class Binder:
             if isinstance(again, str):
                 return again
             pod = again
-        return f"Conflict: pod {pod.key} keeps changing"
+        return f"Conflict: the pod keeps changing; {_AGAIN}"
 
     # -- fitting --------------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class Binder:
             # Waiting for a lock took time: the pod may have changed, may be bound or gone.
             known = self._cluster.pod(pod.uid)
             if known is None:
-                return f"Gone: pod {pod.key} with UID {pod.uid} is gone"
+                return _GONE
             answer = self._answer_without_write(known, attempt.node)
             if answer is not None:
                 return answer
@@ -297,7 +297,7 @@ class Binder:
             self._begin_settling(pod, attempt)
             return f"Unknown: pod {pod.key} cannot be read after a conflict: {read.why}"
         if read is None:
-            return f"Gone: pod {pod.key} with UID {pod.uid} is gone"
+            return _GONE
         if self._cluster.cache.state(pod.uid) is PodState.ASSUMED:
             self._cluster.forget(pod.uid)
         decided = self._answer_without_write(read, attempt.node)
@@ -325,7 +325,11 @@ class Binder:
             self._settling.begin(Unsettled(pod.uid, pod.namespace, pod.name, *where))
 
 
-_NOT_LEADER = "NotLeader: this replica may not write now"
+# What kube-scheduler shows as the pod's condition: what is in the way; what happens next.
+_AGAIN = "it is tried again"
+_NOT_LEADER = f"NotLeader: this replica may not write now; {_AGAIN}"
+_EARLIER = f"Unknown: what became of an earlier Binding of the pod is not known yet; {_AGAIN}"
+_GONE = "Gone: there is no such pod any more"
 
 
 def booked_on(pod: Pod, node: str, placement: Placement) -> Pod:

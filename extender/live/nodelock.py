@@ -178,23 +178,23 @@ class NodeLocks:
     # -- taking ---------------------------------------------------------------------------------------------------
 
     async def _take(self, node: str, owner: LockOwner, text: str, deadline: float) -> Held | Contended:
-        why, unsure, pause = f"no time left to lock node {node}", False, 0.0
+        why, unsure, pause = "no time was left to lock the node", False, 0.0
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             self._changed[node].clear()
             facts = self._facts.nodes.get(node)
             if facts is None:
-                return Contended(f"node {node} is gone")
+                return Contended("the node is gone")
             if unsure and facts.lock == text:
                 return Held(node, text, facts.resource_version)
             blocking = await self._blocking(node, facts.lock, owner, deadline)
             if blocking is not None:
-                why = f"node {node} is locked by {blocking}"
+                why = f"the node is locked by {blocking} until HAMi's device plugin has given it its cards"
                 await self._wait(node, left)
                 continue
             answer = await self._write(node, facts.resource_version, text, left)
             if isinstance(answer, NodeFacts):
                 return Held(node, text, answer.resource_version)
-            why = f"node {node} cannot be locked: {answer.message}"
+            why = f"the node cannot be locked: {answer.message}"
             if _is_refusal(answer):
                 break
             unsure |= answer.sent if isinstance(answer, Unknown) else answer.status != _CONFLICT

@@ -54,5 +54,6 @@ def _resolved(container: Container, card_mib: int) -> Container:
 def _on_card(request: DeviceRequest, card_mib: int) -> DeviceRequest:
     if not request.memory_percentage:
         return request
-    memory = card_mib * request.memory_percentage // _WHOLE_PERCENT
+    # Never nothing, so that a limit of 0 blocks it.
+    memory = max(1, card_mib * request.memory_percentage // _WHOLE_PERCENT)
     return request._replace(memory=memory, memory_percentage=0, whole=False)

@@ -127,12 +127,12 @@ class Admission:
         if not self.is_synced():
             text = "gpu-extender has not read the cluster's pods and quotas yet; try again in some seconds"
             return [Finding(Why.NOT_SYNCED, text)]
-        exceeded = self.cluster.exceeded(share)
-        if not exceeded:
-            on_smallest = on_smallest_cards(self.cluster.cache, share)
-            if on_smallest is not None:
-                exceeded = tuple(each._replace(at_least=True) for each in self.cluster.exceeded(on_smallest))
-        return list(validating.quotas(exceeded))
+        on_smallest = on_smallest_cards(self.cluster.cache, share)
+        if on_smallest is None:
+            return list(validating.quotas(self.cluster.exceeded(share)))
+        memory = {vendor.memory_resource for vendor in self._vendors}
+        exceeded = self.cluster.exceeded(on_smallest)
+        return list(validating.quotas(each._replace(at_least=each.resource in memory) for each in exceeded))
 
     def _warnings(self, request: wire.Request, pod: wire.PodObject, written: list[Written]) -> list[str]:
         found = list(validating.oddities(written, pod, self._vendors))

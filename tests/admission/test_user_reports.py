@@ -253,6 +253,17 @@ async def test_a54_without_any_card_only_a_quota_that_is_used_up_denies_a_percen
             assert (await webhooks.admit(pod(container("a", asks(1, percentage=50))))).allowed == allowed
 
 
+async def test_a54_every_limit_that_is_passed_is_told_and_what_is_certain_of_it() -> None:
+    async with admitting(node("n1", memory=16_384), quota({MEMORY: "12000", CORES: "50"}, "team")) as webhooks:
+        answer = await webhooks.admit(pod(container("a", limits(count="1")), scheduler=DEFAULT))
+        assert answer.message == (
+            "exceeded quota team/gpus: nvidia.com/gpucores: hard 50, used 0, the pod adds 100; "
+            "exceeded quota team/gpus: nvidia.com/gpumem: hard 12000, used 0, the pod adds at least 16384"
+        )
+    async with admitting(node("n1", memory=10), quota({MEMORY: "0"}, "team")) as webhooks:
+        assert not (await webhooks.admit(pod(container("a", asks(1, percentage=1))))).allowed
+
+
 @pytest.mark.parametrize("part", ["memory", "percentage", "cores"])
 async def test_a55_a_missing_count_is_filled_in(part: str) -> None:
     async with admitting(quota({"limits.nvidia.com/gpu": "0"}, "team")) as webhooks:

@@ -469,6 +469,7 @@ class Cache:
     def _free_row(self, name: str) -> None:
         row = self._own_rows().pop(name)
         self._table.clear_row(row)
+        self._touch(row)
         self._positions.pop(name)
         self._free_rows.append(row)
 

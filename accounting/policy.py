@@ -14,10 +14,17 @@ from accounting.status import Invalid
 
 
 class NodePolicy(Enum):
-    """Which node is preferred: the fullest (binpack) or the emptiest (spread)."""
+    """Which node is preferred: the fullest (binpack), the emptiest (spread), or one that `packing` looks ahead for."""
 
     BINPACK = "binpack"
     SPREAD = "spread"
+    FGD = "fgd"
+    FRAGMENTATION = "fragmentation"
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a node's value comes from the expected workload; see `packing`."""
+        return self in (NodePolicy.FGD, NodePolicy.FRAGMENTATION)
 
 
 class CardKey(Enum):
@@ -65,13 +72,22 @@ class Policies:
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 #: A weighted load, in units of 2^-20 of a card and packed with a card's position, must fit in 64 bits.
 _WEIGHT_MAX = 2**31 - 1
+_NODE_POLICIES = {policy.value: policy for policy in NodePolicy}
 _SORT_KEYS = {"binpack": CardKey.HIGH_LOAD, "spread": CardKey.LOW_LOAD, "numa": CardKey.HIGH_NUMA}
 _CARD_WORDS = frozenset({*_SORT_KEYS, "mutex", "topology-aware"})
 
 
 def parse_node_policy(text: str) -> NodePolicy:
-    """Read hami.io/node-scheduler-policy: "spread", anything else is binpack."""
-    return NodePolicy.SPREAD if text.strip() == "spread" else NodePolicy.BINPACK
+    """Read hami.io/node-scheduler-policy: a policy's name, anything else is binpack, as in HAMi."""
+    return _NODE_POLICIES.get(text.strip(), NodePolicy.BINPACK)
+
+
+def make_policies(node: str, card: str | None) -> Policies:
+    """Read both policies. Without a card policy it is spread, as in HAMi; packing takes the fullest card (binpack)."""
+    node_policy = parse_node_policy(node)
+    if card is None:
+        card = "binpack" if node_policy.looks_ahead else "spread"
+    return Policies(node_policy, parse_card_policy(card))
 
 
 def parse_card_policy(text: str) -> CardPolicy:

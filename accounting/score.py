@@ -29,16 +29,24 @@ def hami_score(load: int) -> float:
 
 
 def score_nodes(
-    snapshot: Snapshot, rows: Rows, policy: NodePolicy, crowded: BoolArray | None = None
+    snapshot: Snapshot,
+    rows: Rows,
+    policy: NodePolicy,
+    crowded: BoolArray | None = None,
+    values: Int64Array | None = None,
 ) -> list[tuple[int, int]]:
     """Return (position in `rows`, score) of the at most ten best nodes: 10 for the best one, then 9 to 1 by rank.
 
     All others have 0 and are left out, since a long answer costs kube-scheduler a third of its throughput. -1 stands
-    for a node that is not known; it has no score. `crowded`, (row,): nodes that go behind all others.
+    for a node that is not known; it has no score. `crowded`, (row,): nodes that go behind all others. `values`, one per
+    entry of `rows`: a node's value by a policy that looks ahead (`packing`), in place of its load.
     """
-    sign = 1 if policy is NodePolicy.BINPACK else -1
-    free_memory = snapshot.capacity[1] - snapshot.used[1]
-    keys = [sign * node_loads(snapshot)[rows], -sign * free_memory[rows], -snapshot.name_rank[rows]]
+    if values is None:
+        sign = -1 if policy is NodePolicy.SPREAD else 1
+        free_memory = snapshot.capacity[1] - snapshot.used[1]
+        keys = [sign * node_loads(snapshot)[rows], -sign * free_memory[rows], -snapshot.name_rank[rows]]
+    else:
+        keys = [values, -snapshot.name_rank[rows]]
     if crowded is not None:
         keys.insert(0, -crowded[rows].astype(np.int64))
     best = _top(keys, np.flatnonzero(rows >= 0), MAX_SCORE)

@@ -1,4 +1,4 @@
-"""The command line: `gpu-extender serve | account | explain | verify`.
+"""The command line: `gpu-extender serve | account | explain | simulate | verify | replay`.
 
 It must not do the work; each command is a module of `commands`. Invariants: exit status 0 answered, 1 verify found
 problems or explain found no node, 2 bad input with nothing on standard output and one line on standard error.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from accounting.policy import Policies, parse_card_policy, parse_node_policy, unknown_card_words
+from accounting.policy import NodePolicy, make_policies, unknown_card_words
 from accounting.register import ReservedMemory
 from accounting.selection import type_tokens
 from accounting.vendor import NVIDIA, Vendor
@@ -20,9 +20,10 @@ from accounting.vendors import UNSUPPORTED, VENDORS
 from extender import __version__
 from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
-from extender.commands import account, certs, explain, replay, serve, verify, webhooks
+from extender.commands import account, certs, explain, replay, serve, simulate, verify, webhooks
 from extender.config import ServerSettings, Settings
 from extender.manifests import InputError
+from extender.simulation.replay import POLICIES
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _INT32_MAX = 2**31 - 1
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands.add_parser("serve", parents=[defaults], help="run the extender", description=serve.__doc__))
     _add_account(commands.add_parser("account", parents=[defaults], help="what a pod holds"))
     _add_explain(commands.add_parser("explain", parents=[defaults], help="which nodes take a pod, and why not"))
+    _add_simulate(commands.add_parser("simulate", parents=[defaults], help="replay a workload and report packing"))
     _add_verify(commands.add_parser("verify", parents=[defaults], help="recompute all usage and list what is wrong"))
     _add_webhooks(commands.add_parser("webhooks", parents=[defaults], help="print the webhook configurations"))
     _add_certs(commands.add_parser("certs", parents=[defaults], help="make or renew the webhook port's certificate"))
@@ -69,13 +71,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_defaults(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("defaults, as in HAMi's scheduler and device configuration")
-    group.add_argument("--node-scheduler-policy", default="binpack", choices=["binpack", "spread"])
+    group.add_argument("--node-scheduler-policy", default="binpack", choices=[policy.value for policy in NodePolicy])
     group.add_argument(
         "--gpu-scheduler-policy",
         type=_card_policy,
-        default="spread",
         metavar="POLICY",
-        help="comma list of binpack, spread, numa, mutex, topology-aware",
+        help="comma list of binpack, spread, numa, mutex, topology-aware; default: spread; binpack with the node "
+        "policies fgd and fragmentation",
+    )
+    group.add_argument(
+        "--expected-workload",
+        type=_path,
+        metavar="FILE",
+        help="Pod manifests that show what fgd and fragmentation are to expect; default: learned from the pods seen",
     )
     group.add_argument("--memory-factor", type=_natural, default=1, metavar="N", help="MiB per unit of gpumem")
     group.add_argument("--default-memory", type=_natural, default=0, metavar="MIB", help="0: the whole card")
@@ -189,6 +197,20 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=verify.run)
 
 
+def _add_simulate(parser: argparse.ArgumentParser) -> None:
+    parser.description = simulate.__doc__
+    parser.add_argument("--trace-dir", type=_path, metavar="DIR", help="openb CSV files: nodes and pods")
+    parser.add_argument("--trace", default="default", metavar="NAME", help="of openb_pod_list_NAME.csv")
+    parser.add_argument("--cluster", action="append", metavar="FILE", help="cluster dump, repeatable: nodes, and pods")
+    parser.add_argument("-f", "--filename", metavar="FILE", help="Pod manifests in place of the dump's or trace's pods")
+    parser.add_argument("--policy", action="append", choices=POLICIES, help="repeatable")
+    parser.add_argument("--seed", action="append", type=_natural, metavar="N", help="repeatable; default: 42")
+    parser.add_argument("--demand", type=_positive, default=130, metavar="PERCENT", help="of all cards; default: 130")
+    parser.add_argument("--plot", type=_path, metavar="BASE", help="write BASE.svg and BASE.png")
+    _add_output(parser)
+    parser.set_defaults(run=simulate.run_command)
+
+
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("journal_file", metavar="FILE", help="written by serve --journal")
     _add_output(parser)
@@ -257,9 +279,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         default_memory_mib=arguments.default_memory,
         default_cores=arguments.default_cores,
     )
-    policies = Policies(
-        parse_node_policy(arguments.node_scheduler_policy), parse_card_policy(arguments.gpu_scheduler_policy)
-    )
+    policies = make_policies(arguments.node_scheduler_policy, arguments.gpu_scheduler_policy)
     first, *others = (vendor if each is NVIDIA else each for each in arguments.vendors)
     return Settings(first, policies, tuple(others), arguments.reserved_memory)
 
@@ -342,6 +362,14 @@ def _days(text: str) -> int:
         message = f"{text}: must be days from 1 to 36500"
         raise argparse.ArgumentTypeError(message)
     return days
+
+
+def _positive(text: str) -> int:
+    number = _natural(text)
+    if not 0 < number <= 1000:  # noqa: PLR2004 - ten times all cards
+        message = f"{text}: must be from 1 to 1000"
+        raise argparse.ArgumentTypeError(message)
+    return number
 
 
 def _path(text: str) -> str:

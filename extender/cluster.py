@@ -5,7 +5,7 @@ pod's containers can be shown. It must not know HTTP. Invariants: every change r
 what came from files and what came by requests are kept apart, so that files can be read again.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,6 +15,9 @@ from accounting.claims import Claims, place_beside
 from accounting.explain import explain_node
 from accounting.holdings import Total
 from accounting.node import Node
+from accounting.packing.scorer import Packing
+from accounting.packing.shape import Asked
+from accounting.packing.workload import Workload
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord, pod_state, record_pod
 from accounting.pod_state import PodState
@@ -26,6 +29,9 @@ from accounting.report import problem_counts, problems
 from accounting.status import Problem, ProblemCode, Reason
 from extender.config import Settings
 from extender.podstore import PodStore
+
+#: Pods from which the expected workload is learned: enough for rare large pods to show, few enough to stay current.
+REMEMBERED_ARRIVALS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,11 @@ class Cluster:
         """Told of every booking of a bind, for the journal."""
         self.on_freed: Callable[[str], None] | None = None
         """Told of a node on which something became free that no watch event will tell of."""
+        self.packing = Packing()
+        self.arrived: deque[Asked] = deque(maxlen=REMEMBERED_ARRIVALS)
+        """What the pods that were told of last ask for, once each: from these the expected workload is learned."""
+        self.arrivals = 0
+        """How many pods were told of so far."""
         self.claims: Claims | None = None
         """Where pods that passed filter will probably go, if that is kept."""
         self.deletions_are_told = False
@@ -333,6 +344,23 @@ class Cluster:
         if self.on_booking is not None:
             self.on_booking(entry)
 
+    def expect(self, workload: Workload) -> None:
+        """Let policies that look ahead expect another workload from now on."""
+        self.packing.use(workload)
+        self._changes += 1
+        self._told({"op": "expect", "mix": workload.mix, "plan": workload.plan})
+
+    def note_arrival(self, pod: Pod) -> None:
+        """Remember what a pod asks for that is told of for the first time."""
+        self.arrived.append(Asked(pod.containers, pod.cpu_milli, pod.selection))
+        self.arrivals += 1
+
+    def put_cardless_pod(self, pod: Pod) -> None:
+        """Count the CPU of a bound pod that neither asks for nor holds cards; nothing else is kept of it."""
+        if pod.uid not in self.cache.cardless_pods:
+            self.note_arrival(pod)
+        self.cache.put_cardless_pod(pod.uid, str(pod.node), pod.cpu_milli)
+
     def put_quota(self, quota: Quota) -> bool:
         """Record a quota object as it is now; returns whether its limits changed, as opposed to its status."""
         changed = self.quotas.put(quota)
@@ -353,6 +381,8 @@ class Cluster:
         known = self._pods.bare(pod.uid)
         if known is not None and known.key != pod.key:
             self._uids.pop((known.namespace, known.name), None)
+        if known is None and not pod.invalid:
+            self.note_arrival(pod)
         record = record_pod(pod)
         if self.deletions_are_told:
             record = self._beside_earlier_reading(record)

@@ -21,6 +21,7 @@ from accounting.node import Node
 from accounting.pod import Container, ContainerKind, Pod
 from accounting.policy import (
     Policies,
+    make_policies,
     parse_card_policy,
     parse_node_policy,
     parse_weights,
@@ -254,6 +255,8 @@ def _policies(
     if NODE_POLICY in annotations:
         text = annotations[NODE_POLICY]
         policies = replace(policies, node=parse_node_policy(text))
+        if policies.node.looks_ahead:
+            policies = replace(policies, card=make_policies(text, None).card)
         ignored += [_ignored(NODE_POLICY, word) for word in unknown_node_words(text)]
     if CARD_POLICY in annotations:
         text = annotations[CARD_POLICY]

@@ -27,7 +27,7 @@ def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
     """Return {"pod", "nodes": [...]} with every node of the cluster by name, and "quotas" if some count the pod."""
     pod = replace(pod, uid=_booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
-    scores = _scores(cluster.cache, pod, names, quota)
+    scores = _scores(cluster, pod, names, quota)
     nodes = [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]
     limits = _quotas(cluster, pod)
     answer = {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
@@ -68,10 +68,11 @@ def _node(cache: Cache, pod: Pod, name: str, score: int, quota: QuotaCheck) -> d
     return explained_node(name, outcome, score)
 
 
-def _scores(cache: Cache, pod: Pod, names: list[str], quota: QuotaCheck) -> dict[str, int]:
-    snapshot = cache.snapshot()
+def _scores(cluster: Cluster, pod: Pod, names: list[str], quota: QuotaCheck) -> dict[str, int]:
+    snapshot = cluster.cache.snapshot()
     rows = snapshot.rows_of(names)
-    own = cache.own_row(pod.uid)
+    own = cluster.cache.own_row(pod.uid)
     feasible = np.flatnonzero(filter_nodes(snapshot, pod, rows, own, quota).feasible)
-    scores = score_nodes(snapshot, rows[feasible], pod.policies.node)
+    values = cluster.packing.values(snapshot, pod, rows[feasible])
+    scores = score_nodes(snapshot, rows[feasible], pod.policies.node, values=values)
     return {names[int(feasible[place])]: score for place, score in scores}

@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from accounting.holdings import DeviceUse
+from accounting.packing.mix import Mix
+from accounting.packing.workload import Plan
 from extender.config import Settings
 from extender.kube.reflector import Change, Sink
 from extender.logs import logger
@@ -121,8 +123,15 @@ class Unclaim(_Entry, frozen=True):
     uid: str
 
 
+class Expect(_Entry, frozen=True):
+    """From here on policies that look ahead expect this workload; what is built of it follows from the two."""
+
+    mix: Mix
+    plan: Plan
+
+
 Entry: TypeAlias = (
-    Start | Verb | Changed | Replaced | Assume | Finish | Forget | Refuse | Lose | Claimed | Unclaim | Plugin
+    Start | Verb | Changed | Replaced | Assume | Finish | Forget | Refuse | Lose | Claimed | Unclaim | Plugin | Expect
 )
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from accounting.claims import Claim, Claims, crowded_rows
 from accounting.device_table import BoolArray
+from accounting.packing.workload import build_workload
 from accounting.pod import Pod
 from accounting.snapshot import Snapshot
 from accounting.status import Code
@@ -117,6 +118,8 @@ class _Process:
             self.claims.drop(entry.uid)
         elif isinstance(entry, journal.Plugin):
             self.cluster.set_plugin(entry.node, entry.vendor, alive=entry.alive)
+        elif isinstance(entry, journal.Expect):
+            self.cluster.expect(build_workload(entry.mix, entry.plan))
 
     def answer(self, entry: journal.Verb) -> str | None:
         """Answer again. None for a bind whose outcome is the API server's or the clock's."""

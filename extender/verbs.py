@@ -172,12 +172,15 @@ class Verbs:
 
     def _scored(self, pod: Pod, names: Sequence[str], rows: Rows) -> bytes:
         """Answer prioritize for nodes that fit."""
-        if not pod.asks:
+        if not pod.asks and not pod.policies.node.looks_ahead:
             return b"[]"
         snapshot = self.cluster.cache.snapshot()
-        scores = score_nodes(snapshot, rows, pod.policies.node, self._hooks.crowded(snapshot, pod))
+        crowded = self._hooks.crowded(snapshot, pod) if pod.asks else None
+        values = self.cluster.packing.values(snapshot, pod, rows)
+        scores = score_nodes(snapshot, rows, pod.policies.node, crowded, values)
         named = [(names[place], score) for place, score in scores]
-        self._hooks.scored(pod, named[0][0] if named else None)
+        if pod.asks:
+            self._hooks.scored(pod, named[0][0] if named else None)
         return wire.encode_priorities(named)
 
     def _count(self, verdict: Verdict) -> None:

@@ -24,6 +24,16 @@ def read_pods(path: str, settings: Settings) -> list[Pod]:
     return [checked_pod(manifest, settings) for manifest in pods]
 
 
+def expected_pods(path: str | None, settings: Settings) -> list[Pod] | None:
+    """Read the Pods of --expected-workload; None without a file. Raises `InputError`."""
+    if path is None:
+        return None
+    pods = [checked_pod(each, settings) for each in read_manifests(path, "--expected-workload") if each.kind == "Pod"]
+    if not pods:
+        raise InputError("--expected-workload", path, "holds no Pod")
+    return pods
+
+
 def read_cluster(paths: Iterable[str], settings: Settings) -> Cluster:
     """Read cluster files into an embedded cluster. Raises `InputError`."""
     cluster = Cluster(settings)

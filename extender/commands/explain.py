@@ -7,9 +7,10 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from extender.commands.common import print_json, print_lines, read_cluster, read_pods, table
+from extender.commands.common import expected_pods, print_json, print_lines, read_cluster, read_pods, table
 from extender.config import Settings
 from extender.explaining import explain
+from extender.learning import Learner
 
 _LIMITS = "Taints, affinity, CPU and memory of the node are not judged here; kube-scheduler does that."
 
@@ -18,6 +19,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run the command; 1 if some pod fits no node. Raises `InputError`."""
     pods = read_pods(arguments.filename, settings)
     cluster = read_cluster(arguments.cluster, settings)
+    if any(pod.policies.node.looks_ahead for pod in pods):
+        Learner(cluster, expected_pods(arguments.expected_workload, settings)).learn_now()
     answers = [explain(cluster, pod) for pod in pods]
     if arguments.output == "json":
         print_json(answers[0] if len(answers) == 1 else answers)

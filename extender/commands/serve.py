@@ -8,8 +8,10 @@ import sys
 
 from extender.admission.service import Admission
 from extender.cluster import Cluster
+from extender.commands.common import expected_pods
 from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
 from extender.config import ServerSettings, Settings
+from extender.learning import Learner
 from extender.loading import example_cluster, garbage_collector_paused, load_objects
 from extender.logs import configure_logs, logger
 from extender.manifests import InputError
@@ -33,9 +35,12 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     with garbage_collector_paused():
         cluster.load(load_objects(paths, settings))
     # What was loaded stays; the collector need not look at it again, which would stop requests for a long moment.
+    learner = Learner(cluster, expected_pods(arguments.expected_workload, settings))
+    if learner.is_due():
+        learner.learn_now()
     gc.collect()
     gc.freeze()
-    asyncio.run(_serve(cluster, paths, server, arguments))
+    asyncio.run(_serve(cluster, paths, server, arguments, learner))
     return 0
 
 
@@ -50,7 +55,9 @@ def _run_live(arguments: argparse.Namespace, settings: Settings, server: ServerS
     return serve_live.run(arguments, settings, server)
 
 
-async def _serve(cluster: Cluster, paths: list[str], settings: ServerSettings, arguments: argparse.Namespace) -> None:
+async def _serve(
+    cluster: Cluster, paths: list[str], settings: ServerSettings, arguments: argparse.Namespace, learner: Learner
+) -> None:
     certificate = read_certificate(arguments)
     collectors = [] if certificate is None else [CertificateCollector(certificate)]
     admission = Admission(cluster, admission_settings(arguments))
@@ -66,7 +73,7 @@ async def _serve(cluster: Cluster, paths: list[str], settings: ServerSettings, a
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, reload_files, cluster, paths)
     try:
-        async with webhook_port(app, settings, certificate) as webhooks:
+        async with learner.running(), webhook_port(app, settings, certificate) as webhooks:
             sys.stdout.write(_welcome(cluster, paths, f"http://{settings.bind_address}:{port}", webhooks))
             sys.stdout.flush()
             await stopped.wait()

@@ -18,11 +18,13 @@ from prometheus_client.registry import Collector
 
 from extender.admission.service import Admission
 from extender.api import Compare
+from extender.commands.common import expected_pods
 from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
 from extender.config import ServerSettings, Settings
 from extender.hooks import Hooks
 from extender.journal import FileJournal, Journal
 from extender.kube.client import ConnectError, KubeClient
+from extender.learning import Learner
 from extender.live.app import LiveExtender, LiveSettings
 from extender.live.binder import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
@@ -81,6 +83,7 @@ async def _serve(
     live_settings_: LiveSettings,
     garbage: GarbagePace,
 ) -> None:
+    given = expected_pods(arguments.expected_workload, settings)
     certificate = read_certificate(arguments)
     async with _connected(arguments) as (client, journal):
         live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
@@ -94,7 +97,8 @@ async def _serve(
             sys.stdout.write(f"gpu-extender listens on http://{server.bind_address}:{port}\n")
             sys.stdout.write("" if webhooks is None else f"webhooks: {webhooks}/mutate, {webhooks}/validate\n")
             sys.stdout.flush()
-            await stopped.wait()
+            async with Learner(live.cluster, given).running():
+                await stopped.wait()
             logger().info("stopping")
             monitoring.cancel()
             live.begin_stop()

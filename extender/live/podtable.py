@@ -71,7 +71,7 @@ class PodTable:
         if is_new and (pod.terminal or not (pod.asks or pod.allocation is not None)):
             self._forget(pod.uid)
             if pod.node is not None and not pod.terminal:
-                self._cluster.cache.put_cardless_pod(pod.uid, pod.node, pod.cpu_milli)
+                self._cluster.put_cardless_pod(pod)
             else:
                 self._cluster.cache.remove_cardless_pod(pod.uid)
             return pod

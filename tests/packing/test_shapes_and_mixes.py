@@ -62,3 +62,8 @@ def test_plan() -> None:
     plan = plan_of(cache.snapshot())
     assert [(card.type, cards) for card, cards in plan.classes] == [("P100", 2), ("T4", 6)]
     assert (plan.most_cards, plan.most_cpu_milli) == (4, 32_000)
+
+
+def test_cards_of_another_vendor_serve_a_pod_in_nothing() -> None:
+    assert need_of(Shape(0, 1, percentage=10), CARD._replace(vendor="other")) is None
+    assert need_of(Shape(0, 1, percentage=10, vendor="other"), CARD._replace(vendor="other")) == Need(1, 10)

@@ -104,13 +104,15 @@ def plan_of(snapshot: Snapshot) -> Plan:
 def classes_of(snapshot: Snapshot, rows: Rows) -> tuple[list[CardClass], Int64Array]:
     """Return the card classes of these rows, which have cards, and per row the number of its own."""
     nodes = snapshot.nodes
-    first = np.stack(
-        [array[0, rows] for array in (nodes.type_id, nodes.memory, nodes.cores, nodes.slots, nodes.vendor)]
-    )
+    kinds = nodes.type_id, nodes.memory, nodes.cores, nodes.slots, nodes.vendor
+    first = np.stack([array[0, rows] for array in kinds])
     different, numbers = np.unique(first.astype(np.int64), axis=1, return_inverse=True)
     texts = {number: text for text, number in snapshot.ids.items()}
     vendors = tuple(snapshot.vendors)
-    found = [CardClass(texts[model], *sizes, vendors[vendor]) for model, *sizes, vendor in different.T.tolist()]
+    found = [
+        CardClass(texts[model], memory, cores, slots, vendors[vendor])
+        for model, memory, cores, slots, vendor in different.T.tolist()
+    ]
     return found, numbers.reshape(-1)
 
 

@@ -444,6 +444,8 @@ class Cache:
         positions = {device.uuid: position for position, device in enumerate(node.devices)}
         matrix = [[0] * len(node.devices) for _ in node.devices]
         for a, b, score in node.links:
+            if a not in positions or b not in positions:
+                continue
             matrix[positions[a]][positions[b]] = matrix[positions[b]][positions[a]] = score
         topology = tuple(map(tuple, matrix))
         number = self._topologies.setdefault(topology, len(self._topology_list))

@@ -303,7 +303,7 @@ async def test_a_restart_between_lock_and_binding_leaves_a_lock_that_its_pod_may
 async def test_a_node_that_is_not_known_is_not_locked() -> None:
     locks = NodeLocks(_no_client(), Facts(nodes={"n2": NodeFacts("1", None)}), lambda *_owner: OwnerState.BOOKED)
     taken = await locks.take("n1", "default", "p", asyncio.get_running_loop().time() + 1)
-    assert taken == Contended("node n1 is gone")
+    assert taken == Contended("the node is gone")
 
 
 def _no_client() -> KubeClient:

@@ -51,10 +51,12 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason to deny: a code, and `FIELD: VALUE: why`."""
+    """One reason to deny, or to warn: a code, and `FIELD: VALUE: why`."""
 
     why: Why
     text: str
+    only_told: bool = False
+    """It does no harm by itself, so it is a warning."""
 
 
 @dataclass(frozen=True, slots=True)

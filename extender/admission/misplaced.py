@@ -12,14 +12,16 @@ from extender.admission.names import misplaced_resource, near_annotation
 
 
 def misplaced(annotations: Mapping[str, str], vendors: tuple[Vendor, ...], *, asks: bool) -> Iterator[Finding]:
-    """Yield a finding per annotation that is not read and probably meant to be. `asks`: the pod asks for cards."""
+    """Yield a finding per annotation that is not read and probably meant to be.
+
+    `asks`: the pod asks for cards; if it does not, nothing is lost. A key without a domain may be anybody's.
+    """
     for key, value in annotations.items():
         field = f"metadata.annotations[{key}]: {value}"
         resource = misplaced_resource(key, vendors)
         if resource is not None:
             why = f"is not read; ask by the resource {resource}, under resources.limits of a container"
-            # Without a domain the key may be anybody's.
-            yield Finding(Why.NEAR_MISS if "/" in key else Why.NOT_CONCERNED, f"{field}: {why}")
+            yield Finding(Why.NEAR_MISS, f"{field}: {why}", only_told=not asks or "/" not in key)
             continue
         meant = near_annotation(key, vendors) if asks else None
         if meant is not None:

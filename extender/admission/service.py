@@ -28,7 +28,7 @@ from extender.admission.misplaced import misplaced
 from extender.admission.mutating import mutate, scheduler_is_ours
 from extender.admission.owned import changed_keys, written_keys
 from extender.admission.room import on_smallest_cards, too_large
-from extender.admission.settings import AdmissionSettings, managed_vendors
+from extender.admission.settings import AdmissionSettings, NearMiss, managed_vendors
 from extender.cluster import Cluster
 from extender.convert import convert_without_rows
 from extender.wire import admission_v1 as wire
@@ -90,25 +90,24 @@ class Admission:
         pod = _pod(request.object, "request.object")
         if validating.is_mirror(pod, request.groups):
             return Decision(Why.NOT_CONCERNED)
-        findings: list[Finding] = []
-        warnings: list[str] = []
-        if not self._is_trusted(request):
-            findings += written_keys(pod.meta, self._vendors)
         written = list(containers(pod))
         asks = any(map(self._asks, written))
-        names = [found for each in written for found in validating.near_misses(each, self._vendors)]
-        names += misplaced(pod.meta.annotations or {}, self._vendors, asks=asks)
-        for finding in names:
-            if validating.denies(finding, self.settings, asks=asks):
-                findings.append(finding)
-            else:
-                warnings.append(finding.text)
+        named = self._misspelt(pod, written, asks=asks)
+        told = {finding for finding in named if finding.only_told or self.settings.near_miss is NearMiss.WARN}
+        findings = [] if self._is_trusted(request) else list(written_keys(pod.meta, self._vendors))
+        findings += [finding for finding in named if finding not in told]
+        warnings = [finding.text for finding in named if finding in told]
         why = Why.NOT_CONCERNED
         if asks:
             why = Why.ADMITTED if scheduler_is_ours(pod, self.settings) else Why.OTHER_SCHEDULER
             findings += self._judge_share(request, pod, written)
             warnings += self._warnings(request, pod, written)
         return denied(findings, warnings) if findings else Decision(why, warnings=tuple(warnings))
+
+    def _misspelt(self, pod: wire.PodObject, written: list[Written], *, asks: bool) -> list[Finding]:
+        """Return the names that nearly are names which are read."""
+        resources = (found for each in written for found in validating.near_misses(each, self._vendors))
+        return [*resources, *misplaced(pod.meta.annotations or {}, self._vendors, asks=asks)]
 
     def _judge_share(self, request: wire.Request, pod: wire.PodObject, written: list[Written]) -> list[Finding]:
         share = self._share(request, pod)

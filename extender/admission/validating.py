@@ -14,7 +14,7 @@ from extender.admission.asking import Written, is_asked, quantity
 from extender.admission.decision import Finding, Why
 from extender.admission.mutating import scheduler_is_ours
 from extender.admission.names import near_resource
-from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
+from extender.admission.settings import AdmissionSettings, OtherScheduler, Privileged
 from extender.wire.admission_v1 import PodObject
 
 _EXCLUSIVE_CORES = 100
@@ -130,13 +130,3 @@ def _odd_container(written: Written, vendor: Vendor) -> Iterator[str]:
 
 def _is_exclusive(container: Container) -> bool:
     return all(request.cores >= _EXCLUSIVE_CORES for request in container.requests)
-
-
-def denies(finding: Finding, settings: AdmissionSettings, *, asks: bool) -> bool:
-    """Whether a name that nearly is another denies, or is only a warning. `asks`: the pod asks for cards.
-
-    An annotation of a pod that asks for no card does no harm; a resource is asked for by its name, whatever that is.
-    """
-    if settings.near_miss is NearMiss.WARN or finding.why is not Why.NEAR_MISS:
-        return False
-    return asks or finding.text.startswith("spec.")

@@ -24,6 +24,8 @@ from accounting.snapshot import View
 
 #: Steps of the exact search for all nodes of one question together; about 1 microsecond each.
 STEPS = 16_384
+#: What a question gets at least, as long as steps are left: more than most questions need. Less would decide nothing.
+_LEAST_STEPS = 512
 #: Pods with more sidecars and apps that ask for cards are not searched.
 _MOST_CONTAINERS = 24
 #: With more of them, the necessary test looks at single containers and at all together only.
@@ -266,15 +268,18 @@ def _questions(table: Table, numa: Int64Array | None) -> _Questions:
 
 
 def _ask_all(table: Table, questions: _Questions) -> list[Outcome]:
-    """Answer every question; the steps are shared out evenly, what one does not need goes to those after it."""
+    """Answer every question; the steps are shared out evenly, what one does not need goes to those after it.
+
+    With very many questions the first ones get what most questions need, and the last ones get none.
+    """
     outcomes = [Outcome.IMPOSSIBLE] * len(questions.states)
     possible = np.flatnonzero(_possible(table, questions.counts)).tolist()
     possible.sort(key=lambda place: (-questions.columns[place], questions.states[place]))
     left = STEPS
     needs = table.search.needs
     for number, place in enumerate(possible):
-        steps = Steps(left // (len(possible) - number))
+        steps = Steps(min(left, max(left // (len(possible) - number), _LEAST_STEPS)))
         given = steps.left
         outcomes[place], _ = table.search.place(questions.states[place], needs, steps)
-        left -= given - steps.left
+        left = max(left - (given - steps.left), 0)
     return outcomes

@@ -34,11 +34,6 @@ class Guide:
         outcome, path = self._search.place(_state(self._cards), table.search.needs, Steps(complete.STEPS))
         self._plan = self._cards_of(path) if outcome is Outcome.PLACED else dict(known or {})
 
-    @property
-    def feasible(self) -> bool:
-        """Whether there is a placement at all."""
-        return bool(self._plan)
-
     def choose(self, container: int, ranking: Sequence[int]) -> list[int]:
         """Take the cards of the container at this place in `Phases.shared`. `ranking`: card positions, best first."""
         chosen: list[int] = []

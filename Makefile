@@ -23,7 +23,7 @@ CHECK := import sys; \
     sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint style types contracts bench bench-curves demo soak e2e venv clean help
+.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak e2e venv clean help
 
 run: $(STAMP) ## serve an example cluster on 127.0.0.1:8888
 	$(BIN)/gpu-extender serve $(ARGS)
@@ -49,6 +49,9 @@ bench: $(STAMP) ## measure filter and prioritize at 10,000 nodes
 bench-curves: $(STAMP) ## measure what filter and prioritize cost along nodes, cards, containers, pods and policies
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check matplotlib
 	$(BIN)/python -m benchmarks.curves -o docs/curves.json --plot docs/curves $(ARGS)
+
+bench-live: $(STAMP) ## measure a live extender at 10,000 nodes and 100,000 pods, and over a million events
+	$(BIN)/python -m benchmarks.bench_live -o docs/bench_live.json $(ARGS)
 
 demo: $(STAMP) ## watch pods being placed and finished
 	$(BIN)/python -m benchmarks.demo $(ARGS)

@@ -4,7 +4,7 @@ It exists because a process that is fast on a file may still be slow, large or d
 a change: the exit status says only whether the run was completed. Invariant: the API server is a process of its own,
 and so is whoever makes the events; what is called CPU is the extender's alone.
 
-    python -m benchmarks.bench_live [--quick] [--size NODESxPODS] [--events N] [-o FIGURES.json]
+    python -m benchmarks.bench_live [--quick] [--size NODESxPODS] [--events N] [-o docs/bench_live.json]
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_live", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a smaller cluster and fewer events")
     parser.add_argument("--size", type=_size, metavar="NODESxPODS")
-    parser.add_argument("--events", type=int, help="events at full speed (default: 100000, quick 5000)")
+    parser.add_argument("--events", type=int, help="events at full speed (default: 1000000, quick 5000)")
     parser.add_argument("--calls", type=int, help="filter + prioritize pairs (default: 400, quick 100)")
     parser.add_argument("--per-second", type=int, default=300, help="events beside them (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the cluster (default: %(default)s)")
@@ -179,7 +179,7 @@ def _size(text: str) -> Size:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    size, events, calls = (_QUICK, 5_000, 100) if options.quick else (targets.LARGE, 100_000, 400)
+    size, events, calls = (_QUICK, 5_000, 100) if options.quick else (targets.LARGE, 1_000_000, 400)
     return Plan(
         options.size or size, options.events or events, options.calls or calls, options.per_second, options.seed
     )

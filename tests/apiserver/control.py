@@ -9,6 +9,8 @@ the server's methods do. Invariant: these requests are neither counted nor harme
     POST   /_test/compact   the history is forgotten
     POST   /_test/cut       open watches break; ?resource=pods&client=PATTERN: only these
     POST   /_test/load      a List, put in as it is, without events
+    POST   /_test/patch     [{"path": ..., "body": ...}, ...], each a merge patch that is carried out as if it had come
+                            alone, so that many events cost few requests; the first that is refused is the answer
     POST   /_test/tokens    {"token": "...", "seconds": 5}; DELETE /_test/tokens?token=...
     GET    /_test/requests  the counts; DELETE: start anew
     GET    /_test/state     {"version": ..., "objects": {"pods": 3, ...}, "watches": 2}
@@ -20,7 +22,10 @@ import msgspec
 import orjson
 from aiohttp import web
 
+from tests.apiserver.answers import answer
+from tests.apiserver.calls import read_call
 from tests.apiserver.faults import Faults, Rule
+from tests.apiserver.registry import Registry
 from tests.apiserver.resources import RESOURCES, Json, Resource
 from tests.apiserver.statuses import ApiError
 from tests.apiserver.store import Store
@@ -32,6 +37,7 @@ class Server(Protocol):
     """What is controlled."""
 
     store: Store
+    registry: Registry
     faults: Faults
     requests: Requests
     tokens: Tokens
@@ -57,10 +63,10 @@ class Control:
         parts = request.path.removeprefix("/_test/").split("/")
         body = await request.content.read() if request.body_exists else b""
         try:
-            answer = self._answer(request, parts, orjson.loads(body) if body else None)
+            answered = self._answer(request, parts, orjson.loads(body) if body else None)
         except (msgspec.ValidationError, ValueError, KeyError, TypeError) as error:
             raise ApiError(400, f"{type(error).__name__}: {error}") from error
-        return web.Response(body=msgspec.json.encode(answer), headers={"Content-Type": "application/json"})
+        return web.Response(body=msgspec.json.encode(answered), headers={"Content-Type": "application/json"})
 
     def _answer(self, request: web.BaseRequest, parts: list[str], body: Any) -> Any:  # noqa: ANN401 - decoded JSON
         server, what = self._server, (request.method, parts[0])
@@ -73,17 +79,28 @@ class Control:
             return {"cut": server.cut(_resource(request.query.get("resource")), request.query.get("client", "*"))}
         if what == ("POST", "load"):
             return {"loaded": server.load(body["items"])}
+        if what == ("POST", "patch"):
+            return self._patch(body)
         if what == ("GET", "state"):
             objects = {table.resource.qualified: len(table) for table in server.store.tables.values()}
             return {"version": server.store.version, "objects": objects, "watches": server.watches}
         if parts[0] == "tokens":
             return self._tokens(request, body)
-        if what == ("GET", "requests"):
-            return server.requests.table()
-        if what == ("DELETE", "requests"):
-            server.requests.reset()
-            return {}
+        if parts[0] == "requests":
+            return self._requests(request.method)
         raise ApiError(404, "no such control")
+
+    def _patch(self, patches: list[Json]) -> Json:
+        for patch in patches:
+            call = read_call("PATCH", patch["path"], {})
+            answer(self._server.registry, call, orjson.dumps(patch["body"]), "application/merge-patch+json")
+        return {"patched": len(patches)}
+
+    def _requests(self, method: str) -> Any:  # noqa: ANN401 - decoded JSON
+        if method == "DELETE":
+            self._server.requests.reset()
+            return {}
+        return self._server.requests.table()
 
     def _faults(self, method: str, parts: list[str], body: Any) -> Any:  # noqa: ANN401 - decoded JSON
         faults = self._server.faults

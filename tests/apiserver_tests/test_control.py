@@ -51,6 +51,17 @@ async def test_faults_over_http(server: ApiServer, client: Client) -> None:
     assert list(server.faults) == []
 
 
+async def test_many_patches_in_one_request_are_one_event_each(server: ApiServer, client: Client) -> None:
+    await client.create()
+    version = server.store.version
+    path = f"{PODS}/a/status"
+    patches = [{"path": path, "body": {"status": {"message": f"turn {turn}"}}} for turn in range(3)]
+    assert await client.ok("POST", "/_test/patch", patches) == {"patched": 3}
+    assert server.store.version == version + 3
+    assert (await client.ok("GET", f"{PODS}/a"))["status"]["message"] == "turn 2"
+    assert (await client.send("POST", "/_test/patch", [{"path": f"{PODS}/nobody", "body": {}}]))[0] == 404
+
+
 async def test_state_load_compact_and_cut_over_http(server: ApiServer, client: Client) -> None:
     item = pod("a", namespace="ns") | {"status": {"phase": "Running"}}
     assert await client.ok("POST", "/_test/load", {"items": [item]}) == {"loaded": 1}

@@ -14,6 +14,7 @@ from accounting.device_table import Rows
 from accounting.filter import node_open
 from accounting.fit import fit_pod
 from accounting.holdings import DeviceUse, device_uses
+from accounting.mig_fit import place_on_one
 from accounting.pod import Allocation, DeviceRow, FurtherRow, Pod
 from accounting.quota import MemoryBudget
 from accounting.snapshot import Snapshot, View
@@ -51,22 +52,36 @@ def allocate_in(
         return None
     allocations = []
     for part in vendor_parts(pod):
-        fit = fit_pod(view, part, snapshot, choose_cards=True)
-        if not fit.feasible[0]:
+        rows = _part_rows(view, part, snapshot, uuids, budget)
+        if rows is None:
             return None
-        chosen = _within_budget(view, part, snapshot, fit.chosen, budget)
-        if chosen is None:
-            return None
-        allocations.append(tuple(_rows(view, chosen, part, position, uuids) for position in range(len(pod.containers))))
+        allocations.append(rows)
     allocation = allocations[0] if len(allocations) == 1 else merged(allocations)
     return Placement(allocation, device_uses(pod.containers, allocation)[0])
 
 
-def _within_budget(
-    view: View, pod: Pod, snapshot: Snapshot, chosen: Chosen, budget: MemoryBudget | None
-) -> Chosen | None:
+def _part_rows(
+    view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str], budget: MemoryBudget | None
+) -> Allocation | None:
+    """Return the rows of a pod that asks for cards of one vendor: on cards that are shared, else in MIG mode."""
     own = None if budget is None else budget.of_vendor(pod.selection.vendor)
-    return chosen if own is None else choose_within(view, pod, snapshot, chosen, own.mib)
+    fit = fit_pod(view, pod, snapshot, choose_cards=True)
+    chosen: Chosen | None = fit.chosen if fit.feasible[0] else None
+    if chosen is not None and own is not None:
+        chosen = choose_within(view, pod, snapshot, chosen, own.mib)
+    if chosen is not None:
+        return tuple(_rows(view, chosen, pod, position, uuids) for position in range(len(pod.containers)))
+    picks = place_on_one(view, pod, snapshot, None if own is None else own.mib)
+    if picks is None:
+        return None
+    vendor = pod.selection.vendor
+    return tuple(
+        tuple(
+            FurtherRow.of(uuids[pick.device], pick.memory, pick.cores, vendor, pick.instance)
+            for pick in picks.get(position, ())
+        )
+        for position in range(len(pod.containers))
+    )
 
 
 def _rows(view: View, chosen: Chosen, pod: Pod, position: int, uuids: dict[int, str]) -> tuple[DeviceRow, ...]:

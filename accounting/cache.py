@@ -13,10 +13,12 @@ import numpy as np
 from accounting.device_table import DeviceTable
 from accounting.errors import InvariantViolation
 from accounting.holdings import Total
+from accounting.mig import MigLayout
 from accounting.node import Node
 from accounting.pod_record import PodRecord, State
 from accounting.pod_state import TRANSITIONS, PodEvent, PodState
 from accounting.quota_scope import Selector
+from accounting.slices import SliceTable
 from accounting.snapshot import Snapshot, Topology
 from accounting.status import Problem
 from accounting.usage import NamespaceSums, charge_names
@@ -43,6 +45,8 @@ class Cache:
         self._used = NamespaceSums()  # what each namespace's pods are charged
         self._cardless: dict[str, tuple[str, int]] = {}  # UID of a pod without cards -> its node, its CPU
         self._cardless_cpu: dict[str, int] = {}  # node name -> CPU of its pods without cards
+        self._layouts: dict[MigLayout, int] = {(): 0}
+        self._slices = SliceTable()
         self._ids: dict[str, int] = {"": 0}  # interned UUIDs, models and modes
         self._topologies: dict[Topology, int] = {(): 0}  # links between cards, interned
         self._topology_list: list[Topology] = [()]  # the same by number; it only grows
@@ -72,7 +76,7 @@ class Cache:
     @property
     def pod_problems(self) -> Collection[Problem]:
         """What is wrong with pods' records, in no order."""
-        return self._problems.values()
+        return [*self._problems.values(), *self._slices.problems()]
 
     def state(self, uid: str) -> PodState | None:
         """Return how far a pod's booking is confirmed; None if it has none."""
@@ -114,6 +118,10 @@ class Cache:
         """The UIDs of the pods that are counted for their CPU alone."""
         return self._cardless.keys()
 
+    def overlapping(self, node: str) -> frozenset[str]:
+        """Return a node's cards in MIG mode on which instances of several pods lie on the same slices, by UUID."""
+        return self._slices.overlapping(node)
+
     def orphans(self) -> int:
         """Return how many cards pods hold that their nodes do not register."""
         return sum(map(len, self._orphans.values()))
@@ -135,6 +143,7 @@ class Cache:
                 or requested.memory[cell] > nodes.memory[cell]
                 or requested.cores[cell] > nodes.cores[cell]
                 or (requested.exclusive[cell] and requested.holders[cell] > 1)
+                or requested.slices[cell] < 0
             ):
                 found.append(use.uuid)
         return tuple(found)
@@ -150,8 +159,8 @@ class Cache:
                 self._ids,
                 (self._table.share_nodes(), self._table.requested.copy()),
                 self._snapshot,
-                self._vendors,
             )
+            self._snapshot.vendors, self._snapshot.layouts = self._vendors, tuple(self._layouts)
             self._snapshot.topologies = self._topology_list
             self._snapshot.stamps = self._stamps.copy()
         return self._snapshot
@@ -160,6 +169,7 @@ class Cache:
         """Return a cache of a booked pod's node alone, as it is without that pod."""
         node = str(self._pods[uid].node)
         alone = Cache(self.vendors)
+        alone._layouts = self._layouts
         # Interned numbers only grow, so both caches may use one table of them.
         alone._ids = self._ids
         alone._topologies, alone._topology_list = self._topologies, self._topology_list
@@ -336,10 +346,25 @@ class Cache:
             number = self._vendors[vendor]
             counts = requested.count if number == 0 else requested.further_count[number - 1]
             counts[row] += sign * peak.count
+        if len(self._layouts) > 1:
+            self._count_slices(node, row, record, sign)
         for use in record.held:
             self._count_use(node, row, use, sign)
         if record.blocks is not None:
             self._block(node, row, record.blocks, sign)
+
+    def _count_slices(self, node: str, row: int, record: PodRecord, sign: int) -> None:
+        """Count the instances of a pod on cards in MIG mode.
+
+        The plugin made all of them when the pod was admitted, so they stay until it ends, those of inits too.
+        """
+        for use in record.peak:
+            position = self._positions[node].get(use.uuid)
+            layout = () if position is None else self._nodes[node].devices[position].layout
+            if position is not None and layout:
+                bits = self._slices.count(node, layout, use.uuid, record, sign)
+                self._table.requested.slices[position, row] = bits
+                self._table.refresh(position, row)
 
     def _count_use(self, node: str, row: int, use: "tuple[str, int, int, int, bool, bool]", sign: int) -> None:
         uuid, slots, memory, cores, exclusive, crowded = use
@@ -395,6 +420,7 @@ class Cache:
         self._table.requested.cpu_milli[row] = self._cardless_cpu.get(name, 0)
         self._touch(row)
         self._positions[name] = {}
+        self._slices.clear(name, pods)
         self._orphans.pop(name, None)
         if node is not None:
             self._lay_out(node, row)
@@ -434,6 +460,7 @@ class Cache:
             arrays.type_id[cell], arrays.mode_id[cell] = self._intern(device.type), self._intern(device.mode)
             arrays.uuid_id[cell] = self._intern(device.uuid)
             arrays.vendor[cell] = self._vendors[device.vendor]
+            arrays.layout[cell] = self._layouts.setdefault(device.layout, len(self._layouts))
             arrays.reserved_memory[cell] = device.reserved_memory
             self._table.refresh(position, row)
 

@@ -5,10 +5,13 @@ not choose cards, nor know which container asks. Invariant: what fits beside som
 the exact search relies on that.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from accounting.device_table import BoolArray, Int64Array, Rows
 from accounting.holdings import EXCLUSIVE_CORES
+from accounting.mig import EVERY_SLICE, MigLayout, options
 from accounting.pod import DeviceRequest
 from accounting.share import Share
 from accounting.snapshot import View
@@ -58,6 +61,24 @@ def fitting_cards(
     if request.one_size:
         cards &= of_one_size(view, share, request)
     return cards
+
+
+def open_cards(view: View, share: Share, accepted_cards: BoolArray, *, mutex: bool) -> BoolArray:
+    """Return (device, column): the accepted cards in MIG mode that can take another row, if an instance has a place."""
+    slots = 0 if share.slots is None else share.slots
+    cards: BoolArray = view.requested.usable & accepted_cards & (view.free_slots > slots)
+    return cards & (view.requested.slots + slots == 0) if mutex else cards
+
+
+def free_instances(view: View, request: DeviceRequest, layouts: Sequence[MigLayout]) -> BoolArray:
+    """Return (device, column): the cards in MIG mode with a free place for an instance that is large enough."""
+    found = np.zeros(view.nodes.layout.shape, np.bool_)
+    wanted = np.broadcast_to(wanted_memory(view, request), found.shape)
+    for cell in zip(*np.nonzero(view.nodes.layout > 0), strict=True):
+        free = EVERY_SLICE & ~int(view.requested.slices[cell])
+        layout = layouts[int(view.nodes.layout[cell])]
+        found[cell] = bool(options(layout, free, int(wanted[cell]), request.cores))
+    return found
 
 
 def of_one_size(view: View, share: Share, request: DeviceRequest) -> BoolArray:

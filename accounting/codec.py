@@ -10,9 +10,10 @@ plugin appends one more `;` at each rewrite, and some writers spell "no device" 
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from accounting.mig import UNKNOWN, MigInstance
 from accounting.pod import Allocation, DeviceRow, FurtherRow, UnreadableAllocation
 from accounting.status import Invalid
 from accounting.vendor import DEFAULT_VENDOR_KEY
@@ -21,6 +22,7 @@ from accounting.vendor import DEFAULT_VENDOR_KEY
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 #: A device as writers write it, every number surely in its range.
 _PLAIN = re.compile(r"([^,]+),[^,]*,([0-9]{1,9}),([0-9]{1,4})", re.ASCII)
+_INDEXED = re.compile(r"(.+)\[[0-9]+(?:-[0-9]+)?\]", re.ASCII)
 _FIELDS = 4
 _MEMORY_MAX = 2**31 - 1
 #: A row's cores are percent of one card. Cards sum them in 32 bits, which a row near that limit would wrap around.
@@ -63,6 +65,42 @@ def decode_allocation(
     return tuple(rows[:containers])
 
 
+def with_instances(
+    allocation: Allocation, instances: Mapping[tuple[int, int], tuple[str, MigInstance]], vendor: str
+) -> Allocation:
+    """Return a vendor's rows with the instances that the MIG annotation names, by container and device.
+
+    A row for which it names another card has an instance that nobody knows.
+    """
+    return tuple(
+        tuple(_with_instance(row, instances.get((container, device)), vendor) for device, row in enumerate(own))
+        for container, own in enumerate(allocation)
+    )
+
+
+def _with_instance(row: DeviceRow, named: tuple[str, MigInstance] | None, vendor: str) -> DeviceRow:
+    if named is None:
+        return row
+    instance = named[1] if named[0] == row.uuid else UNKNOWN
+    return FurtherRow.of(row.uuid, row.memory, row.cores, vendor, instance)
+
+
+def named_instances(allocation: Allocation) -> list[dict[str, object]]:
+    """Return the MIG annotation of a vendor's rows, before it is encoded: one entry per instance, in row order."""
+    return [
+        {
+            "containerIndex": container,
+            "deviceIndex": device,
+            "gpuUUID": row.uuid,
+            "profile": row.instance.profile,
+            "placement": {"start": row.instance.start, "size": row.instance.size},
+        }
+        for container, own in enumerate(allocation)
+        for device, row in enumerate(own)
+        if row.instance is not None
+    ]
+
+
 def _rows(text: str) -> list[str]:
     parts = text.strip().split(";")
     # Every row is ended by a semicolon, so the last part is a row only if a writer left its semicolon out.
@@ -81,6 +119,9 @@ def _row(text: str, field: str, share: Callable[[str], str], vendor: str) -> tup
         plain = _PLAIN.fullmatch(part)
         if plain is not None:
             uuid, memory, cores = plain.groups()
+            if uuid.endswith("]"):
+                devices.append(_indexed(uuid, int(memory), int(cores), share, vendor))
+                continue
             devices.append(make(share(uuid), int(memory), int(cores)))
             continue
         device = _device(part, field, share, vendor)
@@ -89,6 +130,17 @@ def _row(text: str, field: str, share: Callable[[str], str], vendor: str) -> tup
         if device is not None:
             devices.append(device)
     return tuple(devices)
+
+
+def _indexed(uuid: str, memory: int, cores: int, share: Callable[[str], str], vendor: str) -> DeviceRow:
+    """Read a UUID that ends in `[template-place]`, as HAMi before v2.10 wrote instances of cards in MIG mode.
+
+    What the template was, only that node's configuration of that time knew, so the place is not known (HAMi#2088).
+    """
+    match = _INDEXED.fullmatch(uuid)
+    if match is None:
+        return FurtherRow.of(share(uuid), memory, cores, vendor)
+    return FurtherRow.of(share(match[1]), memory, cores, vendor, UNKNOWN)
 
 
 def _device(part: str, field: str, share: Callable[[str], str], vendor: str) -> DeviceRow | Invalid | None:
@@ -104,7 +156,7 @@ def _device(part: str, field: str, share: Callable[[str], str], vendor: str) -> 
         if int(number) > maximum:
             return Invalid(field, _shown(part), f"{name} {number} is more than {maximum}")
     if uuid:
-        return FurtherRow.of(share(uuid), int(memory), int(cores), vendor)
+        return _indexed(uuid, int(memory), int(cores), share, vendor)
     if int(memory) or int(cores):
         return Invalid(field, _shown(part), "names no card")
     return None

@@ -129,6 +129,8 @@ class NodeArrays(Arrays):
     """(row,) Allocatable CPU in thousandths; -1 when the node does not say."""
     vendor: Int32Array
     """The number of the card's vendor."""
+    layout: Int32Array
+    """The number of the card's MIG layout; 0: it is not in MIG mode."""
     reserved_memory: Int64Array
     """MiB beyond `memory` that nobody gets."""
     further_allocatable: Int64Array = field(metadata=_PER_VENDOR)
@@ -158,6 +160,7 @@ class NodeArrays(Arrays):
             topology=np.zeros(rows, np.int32),
             cpu_milli=np.zeros(rows, np.int64),
             vendor=np.zeros(shape, np.int32),
+            layout=np.zeros(shape, np.int32),
             reserved_memory=np.zeros(shape, np.int64),
             further_allocatable=np.zeros((vendors - 1, rows), np.int64),
         )
@@ -181,6 +184,8 @@ class RequestedArrays(Arrays):
     """Pods whose unreadable allocation names this card."""
     load: Int64Array
     """Fixed-point sum of used/capacity over the three dimensions, equal weights; see `card_load`. At most MAX_LOAD."""
+    slices: Int32Array
+    """The slices of a card in MIG mode that pods hold, or OVERLAPPING; see `accounting.mig`."""
     usable: BoolArray
     """Present, healthy, not cordoned, not blocked, not over-committed, not held exclusively, with a free slot."""
     count: Int64Array
@@ -196,7 +201,7 @@ class RequestedArrays(Arrays):
     def zeros(cls, devices: int, rows: int, vendors: int = 1) -> Self:
         """Return arrays in which nothing is held."""
         shape = (devices, rows)
-        names = ("slots", "exclusive", "holders", "blocks")
+        names = ("slots", "exclusive", "holders", "blocks", "slices")
         return cls(
             **{name: np.zeros(shape, np.int32) for name in names},
             memory=np.zeros(shape, np.int64),
@@ -270,6 +275,7 @@ class DeviceTable:
             and used[2] <= cores
             and not requested.exclusive[cell]
             and not requested.blocks[cell]
+            and requested.slices[cell] >= 0
             and bool(nodes.present[cell] and nodes.healthy[cell])
             and not nodes.cordoned[cell]
             and not nodes.duplicated[cell]

@@ -127,6 +127,9 @@ def _card_reasons(code: Code, view: View, pod: Pod, snapshot: Snapshot, uuids: M
         Reason(each, f"{prefix}; {_numbers(each, cards, view, share, request)}", tuple(uuids[card] for card in cards))
         for each, cards in reasons.items()
     ]
+    if code is Code.INSUFFICIENT_MEMORY and code not in reasons:
+        text = "the cards in mig mode have no places for all instances of the pod at once"
+        found.insert(0, Reason(code, f"{_who(container, request)}; {text}"))
     if code is Code.INSUFFICIENT_DEVICES:
         found.insert(0, Reason(code, f"{_who(container, request)}; the node has {present}"))
     if code is Code.NUMA_MISMATCH:
@@ -150,10 +153,15 @@ def _so_far(fitting: int, request: DeviceRequest) -> str:
 def _numbers(code: Code, cards: list[int], view: View, share: Share, request: DeviceRequest) -> str:
     """Return the numbers behind a code for these cards (device positions of a one-column view)."""
     nodes = view.nodes
+    if code is Code.INSUFFICIENT_MEMORY and bool(np.all(nodes.layout[cards, 0] > 0)):
+        wanted_mib = int(np.max(np.broadcast_to(wanted_memory(view, request), nodes.memory.shape)[cards, 0]))
+        cores = f" and {request.cores} cores" if request.cores else ""
+        return f"these cards in mig mode have no free place for an instance of at least {wanted_mib} MiB{cores}"
     if code is Code.INSUFFICIENT_MEMORY:
         own = 0 if share.memory is None else share.memory
         free = (view.free_memory - own)[:, 0]
         wanted = np.broadcast_to(wanted_memory(view, request), free[:, np.newaxis].shape)[:, 0]
+        cards = [card for card in cards if not nodes.layout[card, 0]]
         best = max(cards, key=lambda card: int(free[card] - wanted[card]))
         reserved = int(nodes.reserved_memory[best, 0])
         beside = f", {reserved} more are reserved" if reserved else ""
@@ -187,7 +195,7 @@ def _exclusive(cards: list[int], view: View, share: Share) -> str:
 
 _TEXT = {
     Code.TYPE_MISMATCH: "the pod's annotations exclude this model",
-    Code.MODE_MISMATCH: "the card's mode is not accepted (cards in mig mode are not managed yet), "
+    Code.MODE_MISMATCH: "the card's mode is not accepted, the card is in mig mode without any profile, "
     "or it holds slices of another size",
     Code.UUID_MISMATCH: "the pod's annotations exclude this card",
     Code.DEVICE_UNHEALTHY: "the card is registered as unhealthy, or its device plugin does not answer",

@@ -12,6 +12,7 @@ from accounting.budget import within
 from accounting.device_table import BoolArray, Int32Array, Rows
 from accounting.fit import fit_pod
 from accounting.holdings import requested_total
+from accounting.mig_fit import Searched, place_on_columns
 from accounting.pod import Pod
 from accounting.quota import UNLIMITED, MemoryBudget, QuotaCheck
 from accounting.rejection import CodeArray, node_codes
@@ -69,11 +70,14 @@ def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget |
     """Return (column,): whether each node can take the pod: cards, node-level rules and a budget of memory together."""
     feasible = node_open(view, pod, snapshot)
     for part in vendor_parts(pod):
-        feasible = feasible & fit_pod(view, part, snapshot, choose_cards=False, wanted=feasible).feasible
+        wanted = feasible
+        feasible = wanted & fit_pod(view, part, snapshot, choose_cards=False, wanted=wanted).feasible
         own = None if budget is None else budget.of_vendor(part.selection.vendor)
         if own is not None:
             columns = np.flatnonzero(feasible)
             feasible[columns] = within(view.take(columns), part, snapshot, own.mib).feasible
+        mib = None if own is None else own.mib
+        feasible |= place_on_columns(view, part, snapshot, wanted & ~feasible, mib).feasible
     return feasible
 
 
@@ -123,7 +127,21 @@ def _judge_part(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Me
     own = None if budget is None else budget.of_vendor(pod.selection.vendor)
     if own is not None:
         _keep_budget(verdict, view, pod, snapshot, own)
+    if len(snapshot.layouts) > 1:
+        _try_mig(verdict, place_on_columns(view, pod, snapshot, wanted & ~verdict.feasible, own and own.mib))
     return verdict
+
+
+def _try_mig(verdict: Verdict, searched: Searched) -> None:
+    """Take in what the search on cards in MIG mode says of nodes where the pod does not fit on the others."""
+    verdict.feasible[searched.feasible] = True
+    verdict.unresolvable[searched.feasible] = False
+    refused = searched.concerned & ~verdict.feasible
+    by_number = np.isin(verdict.codes, [CODE_NUMBER[Code.NUMA_MISMATCH], CODE_NUMBER[Code.INSUFFICIENT_DEVICES]])
+    # A card gives several instances, so what is missing is room and not cards.
+    verdict.codes[refused & by_number] = CODE_NUMBER[Code.INSUFFICIENT_MEMORY]
+    verdict.codes[searched.limited] = CODE_NUMBER[Code.SEARCH_LIMIT]
+    verdict.unresolvable[searched.limited] = False
 
 
 def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget) -> None:
@@ -149,7 +167,9 @@ def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:
         empty = snapshot.emptied()
         open_nodes = node_open(empty, pod, snapshot)
         fit = fit_pod(empty, pod, snapshot, choose_cards=False, wanted=open_nodes)
-        known = snapshot.hopeless[asked] = ~((fit.feasible | fit.limited) & open_nodes)
+        possible = fit.feasible | fit.limited
+        searched = place_on_columns(empty, pod, snapshot, open_nodes & ~possible, None)
+        known = snapshot.hopeless[asked] = ~((possible | searched.feasible | searched.limited) & open_nodes)
     return known
 
 

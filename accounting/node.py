@@ -7,6 +7,7 @@ UUID), so a device's position is the last tie-break.
 
 from dataclasses import dataclass, field
 
+from accounting.mig import MigLayout
 from accounting.status import Problem
 from accounting.topology import Link
 from accounting.vendor import DEFAULT_VENDOR_KEY
@@ -27,6 +28,8 @@ class Device:
     healthy: bool = True
     vendor: str = DEFAULT_VENDOR_KEY
     """Key of its vendor."""
+    layout: MigLayout = ()
+    """Its profiles, if it is in MIG mode."""
     gone: bool = False
     """Its vendor's plugin does not answer any more; it takes nothing new, like an unhealthy card."""
     reserved_memory: int = 0

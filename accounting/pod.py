@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from accounting.mig import MigInstance
 from accounting.policy import Policies
 from accounting.quota_scope import PodScope
 from accounting.selection import Selection
@@ -54,20 +55,31 @@ class DeviceRow(NamedTuple):
         """Key of the card's vendor."""
         return DEFAULT_VENDOR_KEY
 
+    @property
+    def instance(self) -> MigInstance | None:
+        """The part of the card that the row has, if the card is in MIG mode."""
+        return None
+
 
 class FurtherRow(DeviceRow):
-    """A row on a card of another vendor than the default one. Apart from that it is a row like any other."""
+    """A row on a card of another vendor than the default one, or in MIG mode. Apart from that it is like any other."""
 
     _vendor: str
+    _instance: MigInstance | None
 
     @classmethod
-    def of(cls, uuid: str, memory: int, cores: int, vendor: str) -> DeviceRow:
-        """Return a row; of the default vendor, a plain one."""
-        if vendor == DEFAULT_VENDOR_KEY:
+    def of(cls, uuid: str, memory: int, cores: int, vendor: str, instance: MigInstance | None = None) -> DeviceRow:
+        """Return a row; a plain one where that says all."""
+        if vendor == DEFAULT_VENDOR_KEY and instance is None:
             return DeviceRow(uuid, memory, cores)
         row = cls(uuid, memory, cores)
-        row._vendor = vendor
+        row._vendor, row._instance = vendor, instance
         return row
+
+    @property
+    def instance(self) -> MigInstance | None:
+        """The part of the card that the row has, if the card is in MIG mode."""
+        return self._instance
 
     @property
     def vendor(self) -> str:
@@ -75,13 +87,16 @@ class FurtherRow(DeviceRow):
         return self._vendor
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FurtherRow) and tuple(self) == tuple(other) and self._vendor == other._vendor
+        return isinstance(other, FurtherRow) and self._values() == other._values()
+
+    def _values(self) -> tuple[object, ...]:
+        return (*self, self._vendor, self._instance)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash((tuple(self), self._vendor))
+        return hash(self._values())
 
 
 #: One entry per container, in the order of `Pod.containers`.

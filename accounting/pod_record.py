@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from accounting.holdings import DeviceUse, Total, device_uses, one_card_total, pod_total, requested_total
-from accounting.pod import Pod, UnreadableAllocation
+from accounting.mig import UNKNOWN, MigInstance
+from accounting.pod import Allocation, Pod, UnreadableAllocation
 from accounting.quota_scope import PodScope
 from accounting.status import Problem, ProblemCode
 from accounting.vendor import DEFAULT_VENDOR_KEY
@@ -60,6 +61,8 @@ class PodRecord:
     cpu_milli: int = 0
     vendor: str = DEFAULT_VENDOR_KEY
     """Key of the vendor whose cards it is about, if it is about one vendor's."""
+    instances: tuple[tuple[str, tuple[MigInstance, ...]], ...] = ()
+    """Card UUID -> its rows' parts of the card, of cards where some row has one."""
     several: tuple[VendorTotals, ...] = ()
     """Its totals by vendor, if it is about cards of several vendors; `total_peak` and `total_steady` are over all."""
 
@@ -115,6 +118,7 @@ class PodRecord:
             self.scope,
             self.cpu_milli,
             self.vendor,
+            self.instances,
             self.several,
         )
 
@@ -130,6 +134,7 @@ class PodRecord:
             readable=True,
             edited=earlier.edited,
             vendor=earlier.vendor,
+            instances=earlier.instances,
             several=earlier.several,
         )
 
@@ -139,13 +144,16 @@ class PodRecord:
         A pod's cards do not change after its Binding, so an allocation that does is suspect: per card and dimension the
         larger of both readings counts for as long as the process lives, and the edit is a problem.
         """
-        if not earlier.edited and (self.peak, self.steady) == (earlier.peak, earlier.steady):
+        same = (self.peak, self.steady, self.instances) == (earlier.peak, earlier.steady, earlier.instances)
+        if not earlier.edited and same:
             return self
         message = "was edited after the pod was bound; per card the larger of both readings counts"
         return replace(
             self,
             peak=_larger(self.peak, earlier.peak),
             steady=_larger(self.steady, earlier.steady),
+            # Without instances it holds all of a card in MIG mode.
+            instances=self.instances if self.instances == earlier.instances else (),
             total_peak=Total(*map(max, self.total_peak, earlier.total_peak)),
             total_steady=Total(*map(max, self.total_steady, earlier.total_steady)),
             several=_larger_totals(self, earlier),
@@ -200,7 +208,14 @@ def record_pod(pod: Pod) -> PodRecord:
         cpu_milli=0 if pod.terminal else pod.cpu_milli,
         vendor=vendors[0] if vendors else DEFAULT_VENDOR_KEY,
         several=_by_vendor(pod, vendors) if len(vendors) > 1 else (),
+        instances=_instances(allocation) if isinstance(allocation, tuple) else (),
     )
+
+
+def _instances(allocation: Allocation) -> tuple[tuple[str, tuple[MigInstance, ...]], ...]:
+    rows = [row for own in allocation for row in own]
+    cards = sorted({row.uuid for row in rows if row.instance is not None})
+    return tuple((uuid, tuple(row.instance or UNKNOWN for row in rows if row.uuid == uuid)) for uuid in cards)
 
 
 def _by_vendor(pod: Pod, vendors: tuple[str, ...]) -> tuple[VendorTotals, ...]:

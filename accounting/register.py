@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from accounting.mig import MIG_MODE, most_cores, read_layout
 from accounting.node import Device, tie_order
 from accounting.selection import Tokens, contains, type_tokens
 from accounting.status import Problem, ProblemCode
@@ -158,6 +159,9 @@ def _device(entry: object, vendor: Vendor) -> Device | str:
         return f"id: {uuid!r}: must be a card's UUID"
     if _NOT_IN_UUID.search(uuid):
         return f"id: {uuid!r}: must not hold ',', ':', ';' or blanks, which no allocation could carry"
+    layout = read_layout(entry.get("migProfiles")) if entry.get("mode") == MIG_MODE else ()
+    if isinstance(layout, str):
+        return f"migProfiles of {uuid}: {layout}"
     for key in ("type", "mode"):
         if not isinstance(entry.get(key) or "", str):
             return f"{key} of {uuid}: {entry[key]!r}: must be text"
@@ -172,12 +176,14 @@ def _device(entry: object, vendor: Vendor) -> Device | str:
         index=numbers["index"],
         slots=numbers["count"],
         memory=numbers["devmem"],
-        cores=vendor.registered_cores or numbers["devcore"],
+        # The cores of profiles are rounded up, so those of a full card add up to more than the card.
+        cores=max(vendor.registered_cores or numbers["devcore"], most_cores(layout)),
         numa=numbers["numa"],
         type=entry.get("type") or "",
         mode=entry.get("mode") or "",
         healthy=bool(entry.get("health")),
         vendor=vendor.key,
+        layout=layout,
     )
 
 

@@ -8,7 +8,7 @@ without a rejection is exactly a card that fits.
 import numpy as np
 import numpy.typing as npt
 
-from accounting.card_fit import of_one_size, wanted_memory
+from accounting.card_fit import free_instances, of_one_size, wanted_memory
 from accounting.device_table import BoolArray, Int32Array, Rows
 from accounting.fit import Fit
 from accounting.holdings import EXCLUSIVE_CORES
@@ -53,9 +53,16 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
         held = held | share.exclusive
     selection = pod.selection
     whole = request.cores >= EXCLUSIVE_CORES
+    memory = view.free_memory - (0 if share.memory is None else share.memory) >= wanted_memory(view, request)
+    cores = (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0))
+    if len(snapshot.layouts) > 1:
+        # An instance has its memory and its cores from its place, and nobody else has a part of it.
+        in_mig = nodes.layout > 0
+        memory = np.where(in_mig, free_instances(view, request, snapshot.layouts), memory)
+        cores, unused = cores | in_mig, unused | (in_mig & (not pod.policies.card.mutex))
     passes: list[BoolArray | None] = [
         accepted_types(view, selection, snapshot),
-        accepted_modes(view, selection, snapshot),
+        accepted_modes(view, selection, snapshot, mig=len(snapshot.layouts) > 1),
         accepted_uuids(view, selection, snapshot),
         nodes.healthy,
         ~nodes.cordoned,
@@ -65,8 +72,8 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
         view.free_slots > own_slots,
         of_one_size(view, share, request) if request.one_size else None,
         unused if pod.policies.card.mutex else None,
-        view.free_memory - (0 if share.memory is None else share.memory) >= wanted_memory(view, request),
-        (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0)),
+        memory,
+        cores,
         unused if whole else None,
     ]
     # The rank is the number of checks passed before the first failure. Another vendor's cards are as good as none.

@@ -6,7 +6,7 @@ recomputed from the cache's records and nodes, in a full order.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class DeviceReport:
     overcommitted: bool
     blocked: tuple[ProblemCode, ...]
     pods: tuple[str, ...]
+    overlapping: bool = False
+    """Instances of several pods lie on the same part of the card."""
 
     @property
     def free(self) -> Resources:
@@ -57,9 +59,13 @@ def node_report(cache: Cache, node: str) -> list[DeviceReport]:
         for use in record.held:
             holders[use.uuid].append((record.key, use))
     blocked = _blocked(cache, node, records, registered)
-    return [
+    reports = [
         _device(node, uuid, registered.get(uuid), holders.get(uuid, []), blocked.get(uuid, ()), uuid in cordoned)
         for uuid in [*registered, *sorted(holders.keys() - registered.keys())]
+    ]
+    overlapping = cache.overlapping(node)
+    return [
+        replace(each, overcommitted=True, overlapping=True) if each.uuid in overlapping else each for each in reports
     ]
 
 
@@ -154,5 +160,7 @@ def _device_problems(report: DeviceReport) -> Iterator[Problem]:
             for name, used, whole in zip(report.capacity._fields, report.requested, report.capacity, strict=True)
             if used > whole
         ]
+        if report.overlapping:
+            short.append(f"instances overlap: {', '.join(report.pods)}")
         message = "; ".join(short) or f"an exclusive holder shares it: {', '.join(report.pods)}"
         yield Problem(ProblemCode.OVERCOMMITTED, where, message)

@@ -9,13 +9,12 @@ A100 (HAMi#295, HAMi#1485).
 import re
 from dataclasses import dataclass
 
+from accounting.mig import MIG_MODE
 from accounting.vendor import DEFAULT_VENDOR_KEY
 
 _TOKEN = re.compile(r"[0-9a-z]+")
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
-#: Cards in this mode are divided by the hardware; their profiles and placements are not managed yet.
-_MIG = "mig"
 
 Tokens = tuple[str, ...]
 
@@ -56,9 +55,9 @@ class Selection:
             return False
         return not self.use_types or any(contains(tokens, entry) for entry in self.use_types)
 
-    def accepts_mode(self, mode: str) -> bool:
-        """Whether the card's mode is one that this release places on and that the pod accepts."""
-        return mode != _MIG and (not self.modes or mode in self.modes)
+    def accepts_mode(self, mode: str, *, mig: bool = False) -> bool:
+        """Whether the pod accepts the card's mode. Cards in MIG mode are placed on by a search of their own: `mig`."""
+        return (mig or mode != MIG_MODE) and (not self.modes or mode in self.modes)
 
 
 def parse_list(text: str) -> tuple[str, ...]:

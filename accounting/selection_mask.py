@@ -12,14 +12,17 @@ from accounting.selection import Selection
 from accounting.snapshot import Snapshot, View
 
 
-def accepted(view: View, selection: Selection, snapshot: Snapshot) -> BoolArray | None:
-    """Return (device, column): the cards that the pod may use, None if it may use every card."""
+def accepted(view: View, selection: Selection, snapshot: Snapshot, *, mig: bool = False) -> BoolArray | None:
+    """Return (device, column): the cards that the pod may use, None if it may use every card.
+
+    `mig`: cards in MIG mode too.
+    """
     masks = [
         mask
         for mask in (
             accepted_vendor(view, selection, snapshot),
             accepted_types(view, selection, snapshot),
-            accepted_modes(view, selection, snapshot),
+            accepted_modes(view, selection, snapshot, mig=mig),
             accepted_uuids(view, selection, snapshot),
         )
         if mask is not None
@@ -47,10 +50,10 @@ def accepted_types(view: View, selection: Selection, snapshot: Snapshot) -> Bool
     return _one_of(view.nodes.type_id, wanted)
 
 
-def accepted_modes(view: View, selection: Selection, snapshot: Snapshot) -> BoolArray | None:
+def accepted_modes(view: View, selection: Selection, snapshot: Snapshot, *, mig: bool = False) -> BoolArray | None:
     """Return the cards whose mode the pod accepts and this release places on."""
     modes = snapshot.mode_ids
-    wanted = [number for text, number in modes if selection.accepts_mode(text)]
+    wanted = [number for text, number in modes if selection.accepts_mode(text, mig=mig)]
     return None if len(wanted) == len(modes) else _one_of(view.nodes.mode_id, wanted)
 
 

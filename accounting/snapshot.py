@@ -8,7 +8,6 @@ reachable from a snapshot changes after it was taken.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
-from types import MappingProxyType
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from accounting.device_table import (
     RequestedArrays,
     Rows,
 )
+from accounting.mig import MigLayout
 from accounting.policy import Weights
 from accounting.vendor import DEFAULT_VENDOR_KEY
 
@@ -63,8 +63,9 @@ class View:
 
     @cached_property
     def overcommitted(self) -> BoolArray:
-        """Cards with a free number below 0, or with an exclusive holder beside another holder."""
+        """Cards with a free number below 0, an exclusive holder beside another one, or instances that overlap."""
         beside = (self.requested.exclusive > 0) & (self.requested.holders > 1)
+        beside |= self.requested.slices < 0
         return beside | (self.free_slots < 0) | (self.free_memory < 0) | (self.free_cores < 0)
 
     def count_of(self, vendor: int) -> Int64Array:
@@ -124,7 +125,6 @@ class Snapshot(View):
         ids: Mapping[str, int],
         arrays: tuple[NodeArrays, RequestedArrays],
         previous: "Snapshot | None" = None,
-        vendors: Mapping[str, int] = MappingProxyType({DEFAULT_VENDOR_KEY: 0}),
     ) -> None:
         super().__init__(*arrays)
         self.generation = generation
@@ -135,7 +135,10 @@ class Snapshot(View):
         """Links between cards, by the numbers in `NodeArrays.topology`."""
         self.stamps: Int64Array = np.zeros(self.columns, np.int64)
         """(row,) Another number after every change of a row, and one that no other row has or had."""
-        self.vendors = vendors
+        self.vendors: Mapping[str, int] = {DEFAULT_VENDOR_KEY: 0}
+        """The numbers in `NodeArrays.vendor`, by key."""
+        self.layouts: Sequence[MigLayout] = ((),)
+        """MIG layouts, by the numbers in `NodeArrays.layout`; the first one stands for no MIG mode."""
         if previous is not None and previous.node_generation == node_generation:
             for name in ("lookup", "hopeless", "name_rank", "capacity", "type_ids", "mode_ids"):
                 if name in previous.__dict__:

@@ -8,13 +8,25 @@ that concerns the default vendor alone are its annotation, byte for byte.
 import sys
 from collections.abc import Iterable, Mapping
 
-from accounting.codec import decode_allocation, encode_allocation
+import msgspec
+
+from accounting.codec import decode_allocation, encode_allocation, named_instances, with_instances
+from accounting.mig import read_instances
 from accounting.pod import Allocation, UnreadableAllocation
 from accounting.vendor import DEFAULT_VENDOR_KEY
 from accounting.vendor_part import merged, rows_of
 
 #: Between the parts of a text. Where an annotation holds it, it is as unreadable with another sign in its place.
 _SEPARATOR, _NO_SEPARATOR = "\x00", "\ufffd"
+
+
+#: Stands where a vendor's key stands, for its MIG annotation.
+_MIG = "mig:"
+
+
+def mig_part(vendor: str) -> str:
+    """Return the name under which a vendor's MIG annotation is joined."""
+    return _MIG + vendor
 
 
 def join_texts(texts: Mapping[str, str]) -> str:
@@ -36,7 +48,16 @@ def split_texts(text: str) -> dict[str, str]:
 def pack_rows(allocation: Allocation) -> str:
     """Return the rows of all vendors as one text."""
     vendors = {row.vendor for own in allocation for row in own} or {DEFAULT_VENDOR_KEY}
-    return join_texts({key: encode_allocation(rows_of(allocation, key), key) for key in vendors})
+    texts = {key: encode_allocation(rows_of(allocation, key), key) for key in vendors}
+    for key in vendors:
+        texts[mig_part(key)] = mig_text(rows_of(allocation, key))
+    return join_texts(texts)
+
+
+def mig_text(allocation: Allocation) -> str:
+    """Return the MIG annotation of a vendor's rows; "" if none has an instance."""
+    entries = named_instances(allocation)
+    return msgspec.json.encode(entries).decode() if entries else ""
 
 
 def unpack_rows(
@@ -47,15 +68,33 @@ def unpack_rows(
     One annotation that cannot be read makes all of them unreadable, for they are one pod's.
     """
     names = fields or {}
+    texts = split_texts(text)
     read = [
-        decode_allocation(each, containers, names.get(key, field), sys.intern, key)
-        for key, each in split_texts(text).items()
+        _with_mig(decode_allocation(each, containers, names.get(key, field), sys.intern, key), texts, key)
+        for key, each in texts.items()
+        if not key.startswith(_MIG)
     ]
     unreadable = [each for each in read if isinstance(each, UnreadableAllocation)]
     if unreadable:
         return UnreadableAllocation(tuple(sorted(set(_uuids(read)))), unreadable[0].why)
+    if not read:
+        return ((),) * containers
     allocations = [each for each in read if not isinstance(each, UnreadableAllocation)]
     return allocations[0] if len(allocations) == 1 else merged(allocations)
+
+
+def _with_mig(
+    allocation: Allocation | UnreadableAllocation, texts: Mapping[str, str], vendor: str
+) -> Allocation | UnreadableAllocation:
+    """Return rows with the instances of the MIG annotation; one that cannot be read names none."""
+    text = texts.get(mig_part(vendor))
+    if not text or isinstance(allocation, UnreadableAllocation):
+        return allocation
+    try:
+        instances = read_instances(msgspec.json.decode(text))
+    except (msgspec.DecodeError, RecursionError):
+        return allocation
+    return allocation if isinstance(instances, str) else with_instances(allocation, instances, vendor)
 
 
 def _uuids(read: Iterable[Allocation | UnreadableAllocation]) -> Iterable[str]:

@@ -43,7 +43,7 @@ from accounting.status import Invalid, Problem
 from accounting.topology import Link, is_single_numa, read_links, unreadable_links
 from accounting.vendor import RegisterFormat, Vendor
 from accounting.vendor_part import checked_vendors
-from extender.allocation_text import join_texts, unpack_rows
+from extender.allocation_text import join_texts, mig_part, unpack_rows
 from extender.config import Settings
 from extender.cpu import allocatable_cpu_milli, pod_cpu_milli
 from extender.scopes import scope_of, selector_of
@@ -69,7 +69,12 @@ def rows_text(wire: core_v1.Pod, settings: Settings) -> str:
     annotations = wire.metadata.annotations if wire.metadata is not None else None
     if not annotations:
         return ""
-    return join_texts({each.key: annotations.get(each.devices_allocated_annotation, "") for each in settings.vendors})
+    texts = {each.key: annotations.get(each.devices_allocated_annotation, "") for each in settings.vendors}
+    for vendor in settings.vendors:
+        mig = annotations.get(vendor.mig_annotation, "") if vendor.mig_annotation else ""
+        if mig and texts[vendor.key]:
+            texts[mig_part(vendor.key)] = mig
+    return join_texts(texts)
 
 
 def with_rows(pod: Pod, text: str, settings: Settings) -> Pod:

@@ -10,7 +10,7 @@ from typing import Any
 
 from accounting.allocate import Placement
 from accounting.holdings import DeviceUse, Total
-from accounting.pod import Container, Pod, UnreadableAllocation
+from accounting.pod import Container, DeviceRow, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, State
 from accounting.quota import Limit
 from accounting.quota_report import Charge
@@ -32,7 +32,7 @@ def account(pod: Pod, record: PodRecord) -> Json:
             {
                 "name": container.name,
                 "kind": container.kind.value,
-                "devices": [{"uuid": row.uuid, "memory": row.memory, "cores": row.cores} for row in own],
+                "devices": [_row(row) for row in own],
             }
             for container, own in zip(pod.containers, rows, strict=True)
         ],
@@ -46,6 +46,11 @@ def account(pod: Pod, record: PodRecord) -> Json:
             **_by_vendor(record),
         },
     }
+
+
+def _row(row: DeviceRow) -> Json:
+    shown: Json = {"uuid": row.uuid, "memory": row.memory, "cores": row.cores}
+    return shown if row.instance is None else shown | {"instance": row.instance._asdict()}
 
 
 def _by_vendor(record: PodRecord) -> Json:

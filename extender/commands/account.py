@@ -41,7 +41,7 @@ def _text(entry: dict[str, Any]) -> Iterator[str]:
     rows = []
     for container in entry["containers"]:
         devices = container["devices"] or [{"uuid": "-", "memory": "-", "cores": "-"}]
-        rows += [(container["name"], container["kind"], *device.values()) for device in devices]
+        rows += [(container["name"], container["kind"], *list(device.values())[:3]) for device in devices]
     yield from table(("CONTAINER", "KIND", "CARD", "MEMORY MiB", "CORES %"), rows)
     held = [(phase, uuid, *use.values()) for phase in ("peak", "steady", "held") for uuid, use in entry[phase].items()]
     if held:

@@ -15,6 +15,7 @@ from accounting.codec import encode_allocation
 from accounting.pod import Allocation
 from accounting.vendor import NVIDIA, Vendor
 from accounting.vendor_part import rows_of
+from extender.allocation_text import mig_text
 
 NODE = "hami.io/vgpu-node"
 TIME = "hami.io/vgpu-time"
@@ -71,6 +72,8 @@ def bind_annotations(
 def _vendor_annotations(vendor: Vendor, rows: Allocation, unix_seconds: int) -> dict[str, str]:
     text = encode_allocation(rows, vendor.key)
     values = {vendor.devices_to_allocate_annotation: text, vendor.devices_allocated_annotation: text}
+    if vendor.mig_annotation:
+        values[vendor.mig_annotation] = mig_text(rows)
     if vendor.predicate_time_annotation:
         values[vendor.predicate_time_annotation] = str(unix_seconds)
     if vendor.runtime_annotation:

@@ -4,6 +4,7 @@ Every case of hami_cases.json is run, or stands in NOT_APPLICABLE, by its id or 
 design decides otherwise than HAMi, the right value stands in RIGHT with the reason, which is also in the test's id.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from accounting.filter import filter_nodes
 from accounting.handshake import judge
 from accounting.holdings import DeviceUse, Total, device_uses, pod_total, requested_total
 from accounting.lifecycle import InitStatus, inits_over
+from accounting.mig import MigLayout, MigProfile
 from accounting.node import Device
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, State, record_pod
@@ -42,6 +44,7 @@ from accounting.status import CODES as STATUS_CODES
 from accounting.status import Code, Invalid, ProblemCode
 from accounting.topology import read_links
 from accounting.vendor import NVIDIA
+from extender.allocation_text import mig_text
 from extender.live.handshakes import requested_at
 from tests.accounting.case_builders import (
     APP,
@@ -65,7 +68,6 @@ from tests.accounting.case_builders import (
 Case = dict[str, Any]
 ALL = {case["id"]: case for case in read_cases("hami_cases.json")}
 
-_MIG = "MIG profiles and placements are not managed; cards in that mode take nothing"
 _WIRE = "about requests over HTTP and locks on nodes, of which accounting knows nothing"
 
 #: Case id or group -> why it is not run here.
@@ -75,8 +77,6 @@ NOT_APPLICABLE = {
     ),
     "q-unknown-dev": "there is one vendor; what it does not know asks for nothing, see wq-other-vendor",
     "q-singleton": "about one object per process, which is a matter of construction",
-    "fd-mig": _MIG,
-    "obs-mig": _MIG,
     "is-sidecar": "restartPolicy is read where manifests are decoded; accounting is told the kind",
     "obs-init-only-no-lock": _WIRE,
     "obs-nil-nodes": _WIRE,
@@ -111,6 +111,7 @@ CODES = {
     "CardNotHealth": Code.DEVICE_UNHEALTHY,
     "CardCordoned": Code.DEVICE_CORDONED,
     "CardTypeMismatch": Code.TYPE_MISMATCH,
+    "CardMigTopologyInfeasible": Code.INSUFFICIENT_MEMORY,
     "CardUuidMismatch": Code.UUID_MISMATCH,
     "CardTimeSlicingExhausted": Code.INSUFFICIENT_SLOTS,
     "ExclusiveDeviceAllocateConflict": Code.EXCLUSIVE_CONFLICT,
@@ -423,6 +424,20 @@ def _device(each: Case) -> Device:
         numa=each["numa"],
         mode=each["mode"],
         healthy=each["health"],
+        layout=_layout(each.get("profiles", ())),
+    )
+
+
+def _layout(profiles: Iterable[Case]) -> MigLayout:
+    return tuple(
+        MigProfile(
+            each["name"],
+            each["memoryMB"],
+            each["core"],
+            each["placements"][0][1],
+            tuple((start, size) for start, size in each["placements"]),
+        )
+        for each in profiles
     )
 
 
@@ -782,6 +797,25 @@ def test_a_sequence_of_pods_on_two_cards(case: Case) -> None:
         assert encode_allocation(bound.allocation, "NVIDIA") == each["annotation"], each["pod"]
         if "stored" in each:
             assert numbers(record_pod(bound).held) == _expected(each["stored"])
+
+
+@_of("obs-mig")
+def test_two_instances_on_one_card(case: Case) -> None:
+    """The profiles are text in the case: name, memory, cores, starts and size."""
+    pattern = r"(\S+) (\d+)MB core(\d+) starts? ?([\d,-]+) size(\d)"
+    layout = []
+    for name, mib, cores, starts, size in re.findall(pattern, case["device"]["profiles"].replace("start0", "start 0")):
+        first, dash, last = starts.partition("-")
+        every = range(int(first), int(last) + 1) if dash else map(int, starts.split(","))
+        layout.append(MigProfile(name, int(mib), int(cores), int(size), tuple((start, int(size)) for start in every)))
+    assert [profile.name for profile in layout] == ["1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb"]
+    each = case["device"]
+    device = card(each["id"], each["devmem"], slots=each["count"], mode="mig", layout=tuple(layout))
+    bound = Cluster(node("n", device)).bind(pod(asking("app", case["request"])), "n")
+    assert isinstance(bound.allocation, tuple)
+    assert encode_allocation(bound.allocation, "NVIDIA") == case["annotation"]
+    assert mig_text(bound.allocation) == case["mig_annotation"]
+    assert numbers(record_pod(bound).held) == _expected(case["stored"])
 
 
 @_of("obs-quota-misaligned", "obs-quota-sidecar", "obs-quota-2app")

@@ -72,12 +72,18 @@ def open_cards(view: View, share: Share, accepted_cards: BoolArray, *, mutex: bo
 
 def free_instances(view: View, request: DeviceRequest, layouts: Sequence[MigLayout]) -> BoolArray:
     """Return (device, column): the cards in MIG mode with a free place for an instance that is large enough."""
-    found = np.zeros(view.nodes.layout.shape, np.bool_)
-    wanted = np.broadcast_to(wanted_memory(view, request), found.shape)
-    for cell in zip(*np.nonzero(view.nodes.layout > 0), strict=True):
-        free = EVERY_SLICE & ~int(view.requested.slices[cell])
-        layout = layouts[int(view.nodes.layout[cell])]
-        found[cell] = bool(options(layout, free, int(wanted[cell]), request.cores))
+    layout = view.nodes.layout
+    found = np.zeros(layout.shape, np.bool_)
+    cells = np.nonzero(layout > 0)
+    wanted = np.broadcast_to(wanted_memory(view, request), layout.shape)
+    # Few cards of a cluster differ in all three.
+    states = np.stack([layout[cells].astype(np.int64), view.requested.slices[cells], wanted[cells]])
+    distinct, which = np.unique(states, axis=1, return_inverse=True)
+    answers = [
+        bool(options(layouts[number], EVERY_SLICE & ~slices, mib, request.cores))
+        for number, slices, mib in distinct.T.tolist()
+    ]
+    found[cells] = np.array(answers, np.bool_)[which.reshape(-1)]
     return found
 
 

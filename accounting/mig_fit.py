@@ -60,13 +60,12 @@ def place_on_columns(view: View, pod: Pod, snapshot: Snapshot, wanted: BoolArray
         return Searched(nothing, nothing, nothing)
     concerned = np.logical_or.reduce(_mig_cards(view, pod, snapshot), axis=0)
     feasible, limited = nothing.copy(), nothing.copy()
+    columns = np.flatnonzero(concerned & wanted)
     known: dict[bytes, bool | None] = {}
     steps = _Steps(STEPS)
-    for column in np.flatnonzero(concerned & wanted).tolist():
-        alone = view.take(np.array([column]))
-        key = _key(alone, pod, snapshot)
+    for column, key in zip(columns.tolist(), _keys(view.take(columns), pod, snapshot), strict=True):
         if key not in known:
-            known[key] = _found(alone, pod, snapshot, mib, steps)
+            known[key] = _found(view.take(np.array([column])), pod, snapshot, mib, steps)
         feasible[column], limited[column] = bool(known[key]), known[key] is None
     return Searched(feasible, limited, concerned)
 
@@ -104,21 +103,15 @@ def _found(view: View, pod: Pod, snapshot: Snapshot, mib: int | None, steps: _St
     return True if found is not None else None if steps.exhausted else False
 
 
-def _key(view: View, pod: Pod, snapshot: Snapshot) -> bytes:
-    """Return what decides about a view of one column, as bytes."""
+def _keys(view: View, pod: Pod, snapshot: Snapshot) -> list[bytes]:
+    """Return for each column everything that decides about it, as bytes."""
     nodes, requested = view.nodes, view.requested
     mask = accepted(view, pod.selection, snapshot, mig=True)
-    arrays: list[npt.NDArray[np.generic]] = [
-        nodes.layout,
-        nodes.memory,
-        nodes.cores,
-        nodes.numa,
-        requested.slots,
-        requested.slices,
-        requested.usable,
-    ]
+    arrays: list[npt.NDArray[np.generic]] = [nodes.layout, nodes.memory, nodes.cores, nodes.numa, nodes.index]
+    arrays += [requested.slots, requested.slices, requested.usable, view.load(pod.policies.weights)]
     arrays += [view.free_slots, view.free_memory, view.free_cores, *([] if mask is None else [mask])]
-    return b"".join(array.tobytes() for array in arrays)
+    columns = np.stack([array.astype(np.int64) for array in arrays]).transpose(2, 0, 1)
+    return [column.tobytes() for column in columns]
 
 
 class _Search:

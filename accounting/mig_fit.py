@@ -121,9 +121,10 @@ class _Search:
         self._view, self._pod, self._mib, self._steps = view, pod, mib, steps
         self._mutex = pod.policies.card.mutex
         self._mig = view.nodes.layout > 0
-        mask = accepted(view, pod.selection, snapshot, mig=True)
-        every = np.ones(self._mig.shape, np.bool_) if mask is None else mask
-        self._plain, self._in_mig = every & ~self._mig, every & self._mig
+        shared = accepted(view, pod.selection, snapshot)
+        # A card in MIG mode without a profile is neither.
+        self._plain = ~self._mig if shared is None else shared & ~self._mig
+        self._in_mig = _mig_cards(view, pod, snapshot)
         self._layouts = [snapshot.layouts[number] for number in view.nodes.layout[:, 0].tolist()]
         self._free = [EVERY_SLICE & ~bits for bits in view.requested.slices[:, 0].tolist()]
         self._numa = view.nodes.numa[:, 0].tolist()

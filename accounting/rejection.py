@@ -55,14 +55,17 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
     whole = request.cores >= EXCLUSIVE_CORES
     memory = view.free_memory - (0 if share.memory is None else share.memory) >= wanted_memory(view, request)
     cores = (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0))
+    modes = accepted_modes(view, selection, snapshot)
     if len(snapshot.layouts) > 1:
         # An instance has its memory and its cores from its place, and nobody else has a part of it.
         in_mig = nodes.layout > 0
+        with_mig = accepted_modes(view, selection, snapshot, mig=True)
+        modes = modes if modes is None else modes | (in_mig if with_mig is None else in_mig & with_mig)
         memory = np.where(in_mig, free_instances(view, request, snapshot.layouts), memory)
         cores, unused = cores | in_mig, unused | (in_mig & (not pod.policies.card.mutex))
     passes: list[BoolArray | None] = [
         accepted_types(view, selection, snapshot),
-        accepted_modes(view, selection, snapshot, mig=len(snapshot.layouts) > 1),
+        modes,
         accepted_uuids(view, selection, snapshot),
         nodes.healthy,
         ~nodes.cordoned,

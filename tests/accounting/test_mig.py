@@ -129,6 +129,18 @@ def test_a_node_with_both_kinds_of_cards_takes_what_only_both_together_can() -> 
     assert cluster.refusal(no_mig, "n") is Code.INSUFFICIENT_MEMORY
 
 
+def test_a_card_in_mig_mode_without_profiles_takes_nothing_beside_one_that_has_some() -> None:
+    bare = card("GPU-x", 24_000, index=1, mode="mig")
+    cluster = Cluster(node("n", bare, mig_card()))
+    only = {"nvidia.com/use-gpuuuid": "GPU-x"}
+    # The other card failed later, by its UUID, so it speaks for the node.
+    assert cluster.refusal(pod(memory("app", 100), annotations=only), "n") is Code.UUID_MISMATCH
+    alone = Cluster(node("n", bare), node("m", mig_card()))
+    assert alone.refusal(pod(memory("app", 100)), "n") is Code.MODE_MISMATCH
+    assert placed(cluster, pod(memory("app", 100, count=7)))[0] == [("GPU-a", "1g.5gb", at) for at in range(6, -1, -1)]
+    assert cluster.refusal(pod(memory("app", 100, count=8)), "n") is Code.INSUFFICIENT_MEMORY
+
+
 def test_numa_bind_holds_for_instances_too() -> None:
     cards = mig_card("GPU-a"), replace(mig_card("GPU-b", index=1), numa=1)
     cluster = Cluster(node("n", *cards))

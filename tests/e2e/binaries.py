@@ -64,10 +64,7 @@ def minors() -> list[str]:
 
 
 def default_minors(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """What is run when nobody names a minor: that of KUBEBUILDER_ASSETS, else the newest and the oldest pinned.
-
-    Raises Unavailable.
-    """
+    """What is run when nobody names a minor: that of KUBEBUILDER_ASSETS, else the newest and the oldest pinned."""
     assets = _assets(environment)
     return [minors()[0], minors()[-1]] if assets is None else [assets.minor]
 
@@ -108,11 +105,14 @@ def _assets(environment: Mapping[str, str]) -> Binaries | None:
     folder = Path(given)
     missing = [name for name in PACKAGES if not (folder / name).is_file()]
     if missing:
-        raise Unavailable(f"{_ASSETS}: {given}: has no {', '.join(missing)}")
+        # What envtest itself fetches has no kube-scheduler, and versions are not mixed.
+        _say(f"{_ASSETS}: {given}: has no {', '.join(missing)}; not used")
+        return None
     said = subprocess.run([folder / "kube-apiserver", "--version"], capture_output=True, check=False, text=True).stdout
     found = re.search(r"v(\d+\.\d+\.\d+)", said)
     if found is None:
-        raise Unavailable(f"{_ASSETS}: {given}: kube-apiserver --version says {said.strip()!r}")
+        _say(f"{_ASSETS}: {given}: kube-apiserver --version says {said.strip()!r}; not used")
+        return None
     return _binaries(folder, found[1])
 
 

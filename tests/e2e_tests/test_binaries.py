@@ -41,11 +41,13 @@ def test_the_assets_say_which_minor_they_are(tmp_path: Path) -> None:
     assert find("1.99", environment).minor == "1.99"
 
 
-def test_assets_without_a_scheduler_are_refused(tmp_path: Path) -> None:
+def test_assets_without_a_scheduler_are_not_used_and_said_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assets = _programs(tmp_path / "assets", "1.99.1")
     (assets / "kube-scheduler").unlink()
-    with pytest.raises(Unavailable, match="has no kube-scheduler"):
-        find("1.99", {"KUBEBUILDER_ASSETS": str(assets)})
+    assert default_minors({"KUBEBUILDER_ASSETS": str(assets)}) == [minors()[0], minors()[-1]]
+    assert "has no kube-scheduler; not used" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_go")

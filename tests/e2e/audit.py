@@ -2,13 +2,15 @@
 
 It exists because a card that is over-committed for a moment leaves no trace, and because the extender must not be asked
 how it did. It must not ask the extender. Invariants: after every event the node concerned is computed anew by the slow
-reference; when a watch breaks, as it does when the API server restarts, everything is listed again.
+reference; a watch that ends goes on from the last event; where that cannot be, as after a restart of the API server,
+everything is listed again and the gap is counted.
 """
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import aiohttp
@@ -23,6 +25,8 @@ from benchmarks.kill_watcher import read_node, read_pod
 Json = dict[str, Any]
 _UNLIMITED: Final = aiohttp.ClientTimeout(total=None)
 _AGAIN_SECONDS: Final = 0.1
+_OK: Final = 200
+Take = Callable[[str, Json], None]
 
 
 class Audit:
@@ -34,6 +38,8 @@ class Audit:
         self.overcommitted: list[str] = []
         """Every card that was over-committed after some event, in words."""
         self.events: Counter[str] = Counter()
+        self.gaps = 0
+        """How often events were lost and everything was listed again."""
         self.placed_at: dict[str, float] = {}  # pod UID -> time.monotonic() when it was first seen on a node
         self.timeline: list[str] = []
         self._session = session
@@ -55,37 +61,67 @@ class Audit:
         """Close its connections."""
         await self._session.close()
 
-    async def _follow(
-        self, what: str, take: Callable[[str, Json], None], known: dict[str, Json], key: Callable[[Json], str]
-    ) -> None:
+    async def _follow(self, what: str, take: Take, known: dict[str, Json], key: Callable[[Json], str]) -> None:
+        lists = 0
         while True:
-            try:
-                async with self._session.get(f"/api/v1/{what}") as response:
-                    response.raise_for_status()
-                    listed = await response.json()
-                here = {key(item) for item in listed["items"]}
-                gone = [obj for own, obj in list(known.items()) if own not in here]
-                for kind, items in (("DELETED", gone), ("ADDED", listed["items"])):
-                    for item in items:
-                        await self._event(kind, item, take)
-                version = listed["metadata"]["resourceVersion"]
-                query = {"watch": "1", "resourceVersion": version}
-                async with self._session.get(f"/api/v1/{what}", params=query, timeout=_UNLIMITED) as response:
-                    response.raise_for_status()
-                    async for line in response.content:
-                        event = orjson.loads(line)
-                        if event["type"] == "ERROR":
-                            break
-                        self.events[what] += 1
-                        await self._event(event["type"], event["object"], take)
-            except (aiohttp.ClientError, OSError, orjson.JSONDecodeError):
-                self.timeline.append(f"{time.monotonic() - self._begun:8.3f} the watch of {what} broke")
+            with suppress(aiohttp.ClientError, OSError):
+                version = await self._list(what, take, known, key)
+                lists += 1
+                self.gaps += lists > 1
+                while version:
+                    version = await self._watch(what, take, version)
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _event(self, kind: str, obj: Json, take: Callable[[str, Json], None]) -> None:
+    async def _list(self, what: str, take: Take, known: dict[str, Json], key: Callable[[Json], str]) -> str:
+        """Take what is there and what is gone; the version."""
+        async with self._session.get(f"/api/v1/{what}") as response:
+            response.raise_for_status()
+            listed = await response.json()
+        here = {key(item) for item in listed["items"]}
+        gone = [obj for own, obj in list(known.items()) if own not in here]
+        for kind, items in (("DELETED", gone), ("ADDED", listed["items"])):
+            for item in items:
+                await self._event(kind, item, take)
+        return str(listed["metadata"]["resourceVersion"])
+
+    async def _watch(self, what: str, take: Take, version: str) -> str:
+        """Take what happens, until the API server ends the watch; the last version, "" if it is too old to go on."""
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
+        reading = asyncio.create_task(self._read(what, version, lines))
+        try:
+            while (line := await lines.get()) != b"":
+                event = orjson.loads(line)
+                if event["type"] == "ERROR":
+                    return ""
+                version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    self.events[what] += 1
+                    await self._event(event["type"], event["object"], take)
+        finally:
+            reading.cancel()
+        return version
+
+    async def _read(self, what: str, version: str, lines: asyncio.Queue[bytes]) -> None:
+        """Read faster than events are judged: the API server ends the watches of those who are slow."""
+        query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        try:
+            async with self._session.get(f"/api/v1/{what}", params=query, timeout=_UNLIMITED) as response:
+                if response.status != _OK:
+                    lines.put_nowait(b'{"type":"ERROR"}')
+                    return
+                async for line in response.content:
+                    lines.put_nowait(line)
+        except (aiohttp.ClientError, OSError):
+            await asyncio.sleep(_AGAIN_SECONDS)
+        self.timeline.append(f"{time.monotonic() - self._begun:8.3f} a watch of {what} ended")
+        lines.put_nowait(b"")
+
+    async def _event(self, kind: str, obj: Json, take: Take) -> None:
         take(kind, obj)
         async with self._changed:
             self._changed.notify_all()
+        # Judging takes a while; the reader and whoever waits have their turn.
+        await asyncio.sleep(0)
 
     # -- judging ------------------------------------------------------------------------------------------------------
 

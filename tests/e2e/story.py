@@ -21,7 +21,7 @@ from tests.e2e.doing import Doing
 from tests.e2e.expecting import Expecting
 from tests.e2e.language import Scenario
 from tests.e2e.processes import ROOT
-from tests.e2e.telling import WITHIN_SECONDS, Json
+from tests.e2e.telling import WITHIN_SECONDS, Json, as_list
 from tests.e2e.world import Refusal, World
 
 #: Outcomes of a bind that another pod's bind has brought about.
@@ -64,6 +64,8 @@ class Story(Doing, Expecting):
 
         self._seconds = WITHIN_SECONDS
         await self._poll(self._extender_held, differs)
+        kills = [what for step in self._scenario.steps for what in as_list(step.get("kill", ()))]
+        assert not self._world.audit.gaps or "api server" in kills, "watch events were lost"
         if not self._scenario.overcommits:
             assert not self._world.audit.overcommitted, self._world.audit.overcommitted[:5]
         outcomes = await self._world.extender.metric("gpu_extender_binds_total")

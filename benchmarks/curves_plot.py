@@ -63,9 +63,12 @@ def plot(base: str, curves: Sequence[Curve], caption: str) -> list[str]:
 
 def _draw(axes: Any, curve: Curve) -> None:  # noqa: ANN401 - matplotlib's Axes, which may not be installed
     labels = [point.label for point in curve.points]
+    # Policies are no numbers, so nothing lies between them.
+    style = "-" if labels[0][0].isdigit() else "_"
     for verb, colour in _COLOURS.items():
         summaries: list[Summary] = [getattr(point, verb) for point in curve.points]
-        axes.plot(labels, [each.p50_us / _MS for each in summaries], color=colour, label=verb, linewidth=1.3)
+        medians = [each.p50_us / _MS for each in summaries]
+        axes.plot(labels, medians, style, color=colour, label=verb, linewidth=1.3, markersize=14)
         axes.plot(labels, [each.p99_us / _MS for each in summaries], ".", color=colour, markersize=4)
     axes.set_title(curve.unit, loc="left", fontsize=9)
     axes.set_ylim(bottom=0)

@@ -98,6 +98,10 @@ class Vendor:
     link_scores_annotation: str = ""
     """On the node: scores of the links between its cards; empty: the vendor's plugin writes none."""
 
+    def __hash__(self) -> int:
+        """Hash by the key alone: what is remembered per vendor is looked up for every pod."""
+        return hash(self.key)
+
     @property
     def resources(self) -> tuple[str, ...]:
         """Every resource name that belongs to this vendor's cards; the first is the count."""

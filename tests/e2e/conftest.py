@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("scenario")
         fits = not wanted or (marker is not None and str(marker.args[0]) in wanted)
         (kept if fits and (not quick or item.get_closest_marker("quick")) else dropped).append(item)
-        item.add_marker(pytest.mark.timeout(_SECONDS))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_SECONDS))
     config.hook.pytest_deselected(items=dropped)
     items[:] = kept
 

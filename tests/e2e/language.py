@@ -88,7 +88,10 @@ _TOP: Final = set(Scenario.__dataclass_fields__) - {"name", "number"}
 
 def read_scenario(path: Path, verbs: set[str]) -> Scenario:
     """Read a file; its name begins with the number of its scenario. Raises Misspelt."""
-    document = yaml.safe_load(path.read_text())
+    try:
+        document = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise Misspelt(f"{path.name}: {error}") from None
     unknown = document.keys() - _TOP
     if unknown:
         raise Misspelt(f"{path.name}: {sorted(unknown)}: not one of {sorted(_TOP)}")

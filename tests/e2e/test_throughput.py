@@ -13,6 +13,7 @@ _PODS = 3000
 
 
 @pytest.mark.scenario(2)
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("nodes", [1000, 5000])
 async def test_throughput(nodes: int, plane: ControlPlane, folder: Path, figures: dict[str, Any]) -> None:
     async with plane.session() as session:

@@ -3,8 +3,8 @@
     python -m benchmarks.packing_cost --trace-dir DIR -o docs/packing_cost.json
 
 One replay per policy. Timed is what prioritize adds to filter: the values of the nodes that fit, and their order. Every
-pod before has changed one node, as in life. `cpu` is the same in CPU time of the thread, which other work
-on the machine disturbs less. Ends with 1 if fragmentation costs more than 1 ms in the mean or 3 ms at p99.
+pod before has changed one node, as in life. `cpu` is the CPU time of the thread, which other work on the machine
+disturbs less. Ends with 1 if that of fragmentation is above 1 ms in the mean or 3 ms at p99.
 """
 
 import argparse
@@ -76,9 +76,9 @@ def main() -> int:
     traces = arguments.trace or ["default", "gpuspec33"]
     results = {trace: measure(arguments.trace_dir, trace, arguments.seed, arguments.demand) for trace in traces}
     Path(arguments.output).write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    own = [result["fragmentation"] for result in results.values()]
+    own = [result["fragmentation"]["cpu"] for result in results.values()]
     slow = any(each["mean"] > MEAN_MS or each["p99"] > P99_MS for each in own)
-    print("too slow" if slow else f"fragmentation within {MEAN_MS} ms in the mean and {P99_MS} ms at p99")
+    print("too slow" if slow else f"fragmentation within {MEAN_MS} ms of CPU in the mean and {P99_MS} ms at p99")
     return int(slow)
 
 

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from accounting.device_table import Int64Array, Rows
 from accounting.packing import fgd, fragmentation
@@ -20,8 +21,8 @@ from accounting.pod import Pod
 from accounting.policy import NodePolicy
 from accounting.snapshot import Snapshot
 
-#: Values kept at most, over all shapes: shapes x nodes.
-_REMEMBERED = 4_000_000
+#: What the values of all shapes may take; the shape asked about longest ago is forgotten first.
+_REMEMBERED_BYTES = 32 * 2**20
 #: Rows worked out at once; more would only need more room.
 _AT_ONCE = 2048
 
@@ -32,17 +33,20 @@ class _Memory:
 
     stamps: Int64Array
     values: Int64Array
-    places: Int64Array
-    free: Int64Array
+    places: npt.NDArray[np.int16]
 
     @classmethod
     def empty(cls, columns: int, large: int) -> "_Memory":
         return cls(
             np.full(columns, -1, np.int64),
             np.zeros(columns, np.int64),
-            np.zeros((large, columns), np.int64),
-            np.zeros(columns, np.int64),
+            np.zeros((large, columns), np.int16),
         )
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.stamps.nbytes + self.values.nbytes + self.places.nbytes
 
 
 class Scorer:
@@ -52,6 +56,7 @@ class Scorer:
         self.workload = workload
         self._is_fgd = policy is NodePolicy.FGD
         self._before = _Memory.empty(0, 0)
+        self._free: Int64Array = np.zeros(0, np.int64)
         self._state = NodeState.empty(0, 0)
         self._shapes: OrderedDict[Shape, _Memory] = OrderedDict()
         self._groups: Int64Array = np.zeros(0, np.int64)
@@ -69,7 +74,7 @@ class Scorer:
             self._work_out(snapshot, shape, memory, stale[start : start + _AT_ONCE])
         if self._is_fgd or not len(self._before.places):
             return memory.values[rows]
-        prices = place_prices(self.workload, self._before.places.sum(axis=1), int(self._before.free.sum()))
+        prices = place_prices(self.workload, self._before.places.sum(axis=1, dtype=np.int64), int(self._free.sum()))
         values: Int64Array = memory.values[rows] - prices @ memory.places[:, rows]
         return values
 
@@ -79,6 +84,7 @@ class Scorer:
             self._assign_groups(snapshot)
         if self._state.units.shape != (snapshot.devices, snapshot.columns):
             self._before = _Memory.empty(snapshot.columns, len(self.workload.large_units))
+            self._free = np.zeros(snapshot.columns, np.int64)
             self._state = NodeState.empty(snapshot.devices, snapshot.columns)
             self._shapes.clear()
         stale = np.flatnonzero(self._before.stamps != snapshot.stamps)
@@ -100,7 +106,7 @@ class Scorer:
         memory = self._shapes.get(shape)
         if memory is None:
             memory = self._shapes[shape] = _Memory.empty(columns, len(self.workload.large_units))
-            if len(self._shapes) > max(8, _REMEMBERED // max(columns, 1)):
+            if len(self._shapes) > max(8, _REMEMBERED_BYTES // max(memory.size, 1)):
                 self._shapes.popitem(last=False)
         else:
             self._shapes.move_to_end(shape)
@@ -114,7 +120,7 @@ class Scorer:
             else:
                 measures = fragmentation.measure(state, group, self.workload)
                 before.values[own], before.places[:, own] = measures.cost, measures.places
-                before.free[own] = measures.free
+                self._free[own] = measures.free
         before.stamps[rows] = snapshot.stamps[rows]
 
     def _work_out(self, snapshot: Snapshot, shape: Shape, memory: _Memory, rows: Rows) -> None:
@@ -126,7 +132,9 @@ class Scorer:
             if self._is_fgd:
                 memory.values[own] = fgd.fgd_scores(state, before.values[own], need, shape.cpu_milli, group.typical)
                 continue
-            measures = fragmentation.Measures(before.values[own], before.places[:, own], before.free[own])
+            measures = fragmentation.Measures(
+                before.values[own], before.places[:, own].astype(np.int64), self._free[own]
+            )
             memory.values[own], memory.places[:, own] = fragmentation.value(
                 state, measures, need, shape.cpu_milli, group, self.workload
             )

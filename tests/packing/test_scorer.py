@@ -153,3 +153,14 @@ def test_an_empty_cluster_has_values() -> None:
     values = packing.values(snapshot, share_pod(30), snapshot.rows_of(["a"]))
     assert values is not None
     assert values.tolist() == [0]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accounting.packing.scorer._REMEMBERED_BYTES", 1)
+    cache = _cluster()
+    snapshot, scorer = cache.snapshot(), Scorer(_workload(cache), NodePolicy.FRAGMENTATION)
+    rows = snapshot.rows_of(sorted(snapshot.rows))
+    values = {percent: scorer.values(snapshot, share_pod(percent), rows).tolist() for percent in range(1, 40)}
+    assert len(scorer._shapes) == 8
+    for percent in range(1, 40):
+        assert scorer.values(snapshot, share_pod(percent), rows).tolist() == values[percent]

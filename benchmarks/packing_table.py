@@ -47,16 +47,18 @@ def default(results: dict[str, Any]) -> Iterator[str]:
 def ablation(results: dict[str, Any]) -> Iterator[str]:
     """What each term is worth."""
     names = ("fgd", "fragmentation", *ABLATIONS)
-    shown = [trace for trace in ABLATED_TRACES if set(names) <= results.get(trace, {}).keys()]
+    shown = [trace for trace in ABLATED_TRACES if results.get(trace, {}).keys() & set(ABLATIONS)]
     yield f"| at 80 / 90 / 95 / 100 / 130 % | {' | '.join(shown)} |"
     yield "|---|" + "---|" * len(shown)
     for name in names:
-        cells = (_first_seeds(results[trace][name]) for trace in shown)
+        cells = (_first_seeds(results[trace].get(name)) for trace in shown)
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _first_seeds(row: dict[str, Any]) -> str:
-    """Return the means over the seeds that every row has."""
+def _first_seeds(row: dict[str, Any] | None) -> str:
+    """Return the means over the seeds that every row has; a row that was not run is a dash."""
+    if row is None:
+        return "-"
     by_seed = [row["allocated_by_seed"][str(seed)] for seed in OTHER_SEEDS]
     means = {str(mark): fmean(values) for mark, *values in zip(MARKS, *by_seed, strict=True)}
     return _marks(means)

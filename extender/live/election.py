@@ -2,12 +2,13 @@
 
 It must not know what leading means. Invariants: of two candidates that write one gets the Lease, since each writes on
 the version that it read; a Lease is taken from its holder only after it did not change for its whole duration; it is
-given up only when nothing that this process wrote can still take effect.
+given up only when nothing that this process wrote, or had to wait for, can still take effect; a Lease that was given
+up speaks for the time until then only, so who has not been there since looks for writes of processes without election.
 """
 
 from extender.kube.client import KubeClient
 from extender.live.leadership import NEVER, Clock, LeaseHolder, OnElected, steady_seconds
-from extender.live.lease import Failed, Lease, LeaseSettings, Missing
+from extender.live.lease import Failed, Lease, LeaseSettings, Missing, Term
 from extender.logs import logger
 
 _CONFLICT = 409
@@ -35,13 +36,15 @@ class LeaderElector(LeaseHolder):
         self._others_end = NEVER  # until then, writes of earlier leaders may come
         self._resting_until = NEVER
         self._others_unknown = False  # whether there may be writes of processes that no Lease tells of
+        self._attended: Term | None = None  # the last term that this process has seen a holder in
 
     async def release(self, *, settled: bool) -> None:
         """Stop leading for good, and give the Lease up, so that another replica need not wait for its end.
 
         Whoever finds it given up does not wait for anybody's writes: not for ours, nor for those of an earlier leader.
         """
-        held = settled and self._term is not None and self._clock() >= self._others_end
+        known = self._ready or not self._others_unknown
+        held = settled and self._term is not None and known and self._clock() >= self._others_end
         await super().release(settled=settled)
         for _ in range(_RELEASE_TRIES if held else 0):
             # Read again: a renewal that was broken off may have been carried out.
@@ -69,7 +72,10 @@ class LeaderElector(LeaseHolder):
             logger().warning("Lease cannot be read", status=lease.status, why=lease.why)
 
     async def _give_up(self, mine: Lease) -> None:
-        """Let another replica try what this one could not; it has written nothing in this term."""
+        """Let another replica try what this one could not.
+
+        It has written nothing in this term, which has lasted longer than a write of an unknown process may.
+        """
         self._step_down("the cluster cannot be listed")
         self._resting_until = self._clock() + _REST_ROUNDS * self._settings.retry_seconds
         await self._lease.free(mine)
@@ -80,7 +86,7 @@ class LeaderElector(LeaseHolder):
         written = await self._lease.hold(self._identity, mine)
         if isinstance(written, Lease):
             # Nobody else wrote it since `mine`, or the version would not have matched.
-            self._mine = written
+            self._mine, self._attended = written, written.term
             self._hold(written.term, started + self._settings.duration_seconds, started)
             return True
         if isinstance(written, Failed) and written.status != _CONFLICT:
@@ -93,12 +99,15 @@ class LeaderElector(LeaseHolder):
         """Decide whether the Lease is to be had."""
         if self._seen is None or self._seen.version != lease.version:
             self._seen, self._unchanged_since = lease, self._clock()
+        if lease.holder:
+            self._attended = lease.term
         duration, deadline = self._settings.duration_seconds, self._settings.write_deadline_seconds
         if lease.holder == self._identity:
             # By a write that got no answer; what it had to wait for is known.
             await self._take(lease, others_seconds=0.0, others_unknown=self._others_unknown)
         elif lease.is_settled:
-            await self._take(lease, others_seconds=0.0)
+            # Unless this process has been there all along, one without election may have come and gone since.
+            await self._take(lease, others_seconds=0.0, others_unknown=lease.term != self._attended)
         elif not lease.holder:
             # Somebody emptied it, and its holder may not know yet.
             await self._take(lease, others_seconds=duration + deadline)
@@ -130,6 +139,7 @@ class LeaderElector(LeaseHolder):
         written = await self._lease.hold(self._identity, before)
         if isinstance(written, Lease):
             self._mine = self._seen = written
+            self._attended = written.term
             until = started + self._settings.duration_seconds
             self._hold(written.term, until, self._others_end, others_unknown=others_unknown)
         elif isinstance(written, Failed) and written.status != _CONFLICT:

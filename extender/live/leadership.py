@@ -142,7 +142,9 @@ class LeaseHolder:
         if term != self._term:
             self._cancel_preparing()
             self._term, self._ready = term, False
-            self._prepared_by = max(self._clock(), others_end) + self._settings.prepare_seconds
+            # At least as long as a write may take: then the Lease can be given up whoever wrote before.
+            longest = max(self._settings.prepare_seconds, self._settings.write_deadline_seconds)
+            self._prepared_by = max(self._clock(), others_end) + longest
             self.elections += 1
             self._preparing = asyncio.get_running_loop().create_task(
                 self._prepare(others_end, others_unknown=others_unknown)

@@ -131,8 +131,12 @@ class Extender:
 
     async def kill(self) -> None:
         """End without settling anything, as a process that is killed; requests that were sent go on their way."""
+        await self.end(0)
+
+    async def end(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """End as a process that is told to: what is in flight is settled, and the Lease is given up."""
         await self.session.close()
-        await self.live.stop(0)
+        await self.live.stop(seconds)
         await self._runner.cleanup()
 
     async def ready(self) -> None:

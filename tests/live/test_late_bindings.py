@@ -13,9 +13,10 @@ from accounting.pod_state import PodState
 from extender.live.lease import LeaseSettings
 from tests.apiserver.resources import PODS
 from tests.extender.objects import Json, node, pod
-from tests.live.harness import Bench, eventually, running
+from tests.live.harness import Bench, eventually, live_settings, running
 from tests.live.harness_audit import Audit
 from tests.live.harness_pods import state, whole
+from tests.live.leader_harness import holder_of
 
 BINDING = "pods/binding"
 QUICK_LEASE = LeaseSettings(duration_seconds=1.0, retry_seconds=0.05, write_deadline_seconds=0.5)
@@ -54,6 +55,25 @@ async def test_the_first_that_elects_has_no_lease_to_wait_for() -> None:
         await asyncio.sleep(1.2)
         assert bench.audit.bound() == {"p": "n1"}
         assert bench.audit.overcommitted == []
+
+
+async def test_one_without_election_may_have_been_killed_since_the_lease_was_given_up() -> None:
+    """The Lease says that its last holder is done, and nothing of who came after it."""
+    alone = live_settings(http_timeout_seconds=0.5)
+    electing = replace(alone, leader_elect=True, lease=QUICK_LEASE)
+    async with running(node("n1"), settings=electing) as bench:
+        await bench.extender.end()
+        assert holder_of(bench.api) == ""
+        bench.settings = alone
+        await bench.boot()
+        bench.settings = electing
+        await killed_with_a_binding_under_way(bench, 1.0)
+        assert holder_of(bench.api) == electing.identity
+        assert bench.kube.node_of("late") is None
+        assert await bench.scheduler.place(bench.kube.create(whole("p"))) == "n1"
+        await asyncio.sleep(1.2)
+        assert bench.audit.bound() == {"p": "n1"}
+        await bench.agrees()
 
 
 @pytest.mark.parametrize("why", ["too many", "refused"])

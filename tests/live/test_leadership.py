@@ -142,6 +142,48 @@ async def test_a_lease_that_is_given_up_is_taken_at_once() -> None:
             await first.holder.release(settled=True)
             assert not first.leads
             await leads(second)  # not after the ten minutes of the lease
+            # It has been there all along: nobody without election can have written meanwhile.
+            assert second.others_unknown == [False]
+
+
+async def test_a_lease_that_was_given_up_unseen_does_not_tell_who_wrote_since() -> None:
+    """A process without election may have come and been killed between the two."""
+    async with ApiServer() as api:
+        for name in ("a", "b"):
+            async with candidate(api, name, LONG) as one:
+                await leads(one)
+                assert one.others_unknown == [True]
+                await one.stop()
+                await one.holder.release(settled=True)
+                assert holder_of(api) == ""
+
+
+async def test_a_term_that_was_missed_does_not_tell_who_wrote_since() -> None:
+    async with ApiServer() as api, candidate(api, "a", LONG) as first, candidate(api, "c", LONG) as third:
+        await eventually(lambda: first.leads or third.leads)
+        one, other = (first, third) if first.leads else (third, first)
+        await wait_rounds(api, 10)
+        other.client.cut = True
+        await one.stop()
+        await one.holder.release(settled=True)
+        async with candidate(api, "b", LONG) as second:
+            await leads(second)
+            assert second.others_unknown == [True]
+            await second.stop()
+            await second.holder.release(settled=True)
+        other.client.cut = False
+        await leads(other)
+        assert other.others_unknown == [True]
+
+
+async def test_who_has_not_ruled_out_the_writes_of_unknown_processes_does_not_give_the_lease_up() -> None:
+    """The next one may have seen it hold the Lease, and would ask no more."""
+    async with ApiServer() as api, candidate(api, "a", LONG) as first:
+        first.may_list.clear()
+        await eventually(lambda: first.others_unknown == [True])
+        await first.stop()
+        await first.holder.release(settled=True)
+        assert holder_of(api) == "a"
 
 
 async def test_a_lease_is_not_given_up_while_a_write_is_not_settled() -> None:

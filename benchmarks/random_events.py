@@ -37,6 +37,8 @@ MEMORY = 16
 MODELS = ("NVIDIA A10", "NVIDIA A100", "Tesla T4")
 Told = TypeVar("Told")
 UNREADABLE = Invalid("annotation", "GPU", "must be uuid,type,memory,cores")
+#: The reference knows no policy that looks ahead; those have references of their own.
+_NODE_POLICIES = [policy for policy in NodePolicy if not policy.looks_ahead]
 CARD_POLICIES = ("spread", "spread", "binpack", "binpack,numa", "mutex", "numa", "mutex,binpack")
 
 
@@ -451,7 +453,7 @@ class _Driver:
             name=f"p{self.serial}",
             containers=containers,
             selection=Selection(numa_bind=self.chance(5), use_types=parse_types(MODELS[0]) if self.chance(8) else ()),
-            policies=Policies(self.random.choice([*NodePolicy]), parse_card_policy(self.random.choice(CARD_POLICIES))),
+            policies=Policies(self.random.choice(_NODE_POLICIES), parse_card_policy(self.random.choice(CARD_POLICIES))),
         )
 
     def request(self) -> DeviceRequest | None:

@@ -23,6 +23,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 #: A device as writers write it, every number surely in its range.
 _PLAIN = re.compile(r"([^,]+),[^,]*,([0-9]{1,9}),([0-9]{1,4})", re.ASCII)
 _INDEXED = re.compile(r"(.+)\[[0-9]+(?:-[0-9]+)?\]", re.ASCII)
+#: A row of one such device, as nearly all are.
+_PLAIN_ROW = re.compile(r"([^,:]*[^,:\]]),[^,:]*,([0-9]{1,9}),([0-9]{1,4}):", re.ASCII)
 _FIELDS = 4
 _MEMORY_MAX = 2**31 - 1
 #: A row's cores are percent of one card. Cards sum them in 32 bits, which a row near that limit would wrap around.
@@ -113,6 +115,10 @@ def _row(text: str, field: str, share: Callable[[str], str], vendor: str) -> tup
     devices = []
     # Most rows are the default vendor's, and there are very many of them.
     make = DeviceRow if vendor == DEFAULT_VENDOR_KEY else partial(FurtherRow.of, vendor=vendor)
+    plain = _PLAIN_ROW.fullmatch(text)
+    if plain is not None:
+        uuid, memory, cores = plain.groups()
+        return (make(share(uuid), int(memory), int(cores)),)
     for part in text.split(":"):
         if not part:
             continue

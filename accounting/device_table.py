@@ -266,19 +266,20 @@ class DeviceTable:
         """Recompute the derived numbers of one cell."""
         nodes, requested = self.nodes, self.requested
         cell = device, row
-        slots, memory, cores = int(nodes.slots[cell]), int(nodes.memory[cell]), int(nodes.cores[cell])
-        used = int(requested.slots[cell]), int(requested.memory[cell]), int(requested.cores[cell])
+        slots, memory, cores = nodes.slots.item(cell), nodes.memory.item(cell), nodes.cores.item(cell)
+        used = requested.slots.item(cell), requested.memory.item(cell), requested.cores.item(cell)
         requested.load[cell] = min(card_load(used, (slots, memory, cores)), MAX_LOAD)
         requested.usable[cell] = (
             used[0] < slots
             and used[1] <= memory
             and used[2] <= cores
-            and not requested.exclusive[cell]
-            and not requested.blocks[cell]
-            and requested.slices[cell] >= 0
-            and bool(nodes.present[cell] and nodes.healthy[cell])
-            and not nodes.cordoned[cell]
-            and not nodes.duplicated[cell]
+            and not requested.exclusive.item(cell)
+            and not requested.blocks.item(cell)
+            and requested.slices.item(cell) >= 0
+            and nodes.present.item(cell)
+            and nodes.healthy.item(cell)
+            and not nodes.cordoned.item(cell)
+            and not nodes.duplicated.item(cell)
         )
 
 

@@ -84,6 +84,8 @@ def device_uses(
     containers: tuple[Container, ...], allocation: Allocation
 ) -> tuple[tuple[DeviceUse, ...], tuple[DeviceUse, ...]]:
     """Return what the allocation holds per card at its peak and in its steady state, sorted by UUID."""
+    if (uses := _on_one_card(containers, allocation)) is not None:
+        return uses
     kinds = [container.kind for container in containers]
     rows = list(zip(kinds, allocation, strict=True))
     peak, steady = peak_and_steady(
@@ -95,6 +97,39 @@ def device_uses(
         return held, held if steady == peak else _plain(steady)
     phases = _phases(rows)
     return _marked(peak, phases), _marked(steady, phases[-1:])
+
+
+def _on_one_card(
+    containers: tuple[Container, ...], allocation: Allocation
+) -> tuple[tuple[DeviceUse, ...], tuple[DeviceUse, ...]] | None:
+    """Return `device_uses` of a pod with at most one row a container, all on one card, none exclusive; else None.
+
+    Nearly all pods are like that, and this takes a fraction of the time.
+    """
+    card = ""
+    slots = memory = cores = 0
+    highest = 0, 0, 0
+    for container, own in zip(containers, allocation, strict=True):
+        if not own:
+            continue
+        uuid, row_memory, row_cores = own[0]
+        if len(own) > 1 or row_cores >= EXCLUSIVE_CORES or uuid != (card or uuid):
+            return None
+        card = uuid
+        with_row = slots + 1, memory + row_memory, cores + row_cores
+        if container.kind is ContainerKind.INIT:
+            highest = with_row if highest == (0, 0, 0) else _higher(highest, with_row)
+        else:
+            slots, memory, cores = with_row
+    if not card:
+        return (), ()
+    steady = (DeviceUse(card, slots, memory, cores),) if slots else ()
+    peak = _higher(highest, (slots, memory, cores))
+    return (steady if peak == (slots, memory, cores) else (DeviceUse(card, *peak),)), steady
+
+
+def _higher(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
+    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
 
 
 def pod_total(containers: tuple[Container, ...], allocation: Allocation) -> tuple[Total, Total]:

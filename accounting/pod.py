@@ -103,6 +103,11 @@ class FurtherRow(DeviceRow):
 Allocation = tuple[tuple[DeviceRow, ...], ...]
 
 
+def further_rows(allocation: Allocation) -> list[DeviceRow]:
+    """Return the rows of other vendors than the default one, and those that have a part of a card in MIG mode."""
+    return [row for own in allocation for row in own if type(row) is not DeviceRow]
+
+
 @dataclass(frozen=True, slots=True)
 class UnreadableAllocation:
     """An allocation that cannot be trusted: the UUIDs that can still be read in it, and why it is unreadable."""

@@ -4,13 +4,14 @@ Why it exists: 100,000 pods must fit in memory and an event must cost microsecon
 must not know arrays or nodes' cards. Invariant: a record is a pure function of the pod as it is now.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from accounting.holdings import DeviceUse, Total, device_uses, one_card_total, pod_total, requested_total
 from accounting.mig import UNKNOWN, MigInstance
-from accounting.pod import Allocation, Pod, UnreadableAllocation
+from accounting.pod import DeviceRow, Pod, UnreadableAllocation, further_rows
 from accounting.quota_scope import PodScope
 from accounting.status import Problem, ProblemCode
 from accounting.vendor import DEFAULT_VENDOR_KEY
@@ -187,33 +188,42 @@ def record_pod(pod: Pod) -> PodRecord:
         peak, steady = (), ()
         totals = requested_total(pod.containers)
         readable = readable and not pod.asks
-    suspect = pod.node is not None and not pod.terminal
-    vendors = requested_vendors(pod)
-    if isinstance(allocation, tuple):
-        vendors = tuple(dict.fromkeys((*vendors, *(row.vendor for own in allocation for row in own))))
+    suspect = pod.node is not None and not pod.terminal and not readable
+    further = () if not isinstance(allocation, tuple) else further_rows(allocation)
+    vendors = _vendors(pod, further)
+    # By position: with names it takes twice the time, and every change of a pod comes through here.
     return PodRecord(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        node=pod.node,
-        state=pod_state(pod),
-        peak=peak,
-        steady=steady,
-        total_peak=totals[0],
-        total_steady=totals[1],
-        blocks=_blocks(pod) if suspect else None,
-        problem=_problem(pod) if suspect else None,
-        readable=readable,
-        scope=pod.scope,
-        cpu_milli=0 if pod.terminal else pod.cpu_milli,
-        vendor=vendors[0] if vendors else DEFAULT_VENDOR_KEY,
-        several=_by_vendor(pod, vendors) if len(vendors) > 1 else (),
-        instances=_instances(allocation) if isinstance(allocation, tuple) else (),
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        pod.node,
+        pod_state(pod),
+        peak,
+        steady,
+        *totals,
+        _blocks(pod) if suspect else None,
+        _problem(pod) if suspect else None,
+        readable,
+        False,  # noqa: FBT003 - edited
+        pod.scope,
+        0 if pod.terminal else pod.cpu_milli,
+        vendors[0] if vendors else DEFAULT_VENDOR_KEY,
+        _instances(further),
+        _by_vendor(pod, vendors) if len(vendors) > 1 else (),
     )
 
 
-def _instances(allocation: Allocation) -> tuple[tuple[str, tuple[MigInstance, ...]], ...]:
-    rows = [row for own in allocation for row in own]
+def _vendors(pod: Pod, further: Sequence[DeviceRow]) -> tuple[str, ...]:
+    """Return the keys of the vendors whose cards a pod asks for or holds, those that it asks first."""
+    asked, allocation = requested_vendors(pod), pod.allocation
+    if not isinstance(allocation, tuple) or (not further and asked == (DEFAULT_VENDOR_KEY,)):
+        return asked
+    return tuple(dict.fromkeys((*asked, *(row.vendor for own in allocation for row in own))))
+
+
+def _instances(rows: Sequence[DeviceRow]) -> tuple[tuple[str, tuple[MigInstance, ...]], ...]:
+    if not rows:
+        return ()
     cards = sorted({row.uuid for row in rows if row.instance is not None})
     return tuple((uuid, tuple(row.instance or UNKNOWN for row in rows if row.uuid == uuid)) for uuid in cards)
 

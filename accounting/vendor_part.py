@@ -49,11 +49,11 @@ def checked_vendors(
     """
     if isinstance(allocation, UnreadableAllocation):
         return allocation
-    there = {row.vendor for own in allocation for row in own}
-    missing = [key for key in requested_vendors(pod) if key not in there]
-    if not missing or not there:
+    rows = [row for own in allocation for row in own]
+    missing = [key for key in requested_vendors(pod) if not any(row.vendor == key for row in rows)]
+    if not missing or not rows:
         return allocation
-    uuids = {row.uuid for own in allocation for row in own}
+    uuids = {row.uuid for row in rows}
     why = Invalid(fields[missing[0]], "", "is absent or empty, and the pod asks for these cards")
     return UnreadableAllocation(tuple(sorted(uuids)), why)
 

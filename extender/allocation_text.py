@@ -68,6 +68,10 @@ def unpack_rows(
     One annotation that cannot be read makes all of them unreadable, for they are one pod's.
     """
     names = fields or {}
+    if text and not text.startswith(_SEPARATOR):
+        # The default vendor's rows alone, as nearly all are.
+        key = DEFAULT_VENDOR_KEY
+        return decode_allocation(text, containers, names.get(key, field), sys.intern, key)
     texts = split_texts(text)
     read = [
         _with_mig(decode_allocation(each, containers, names.get(key, field), sys.intern, key), texts, key)

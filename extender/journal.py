@@ -17,7 +17,7 @@ from accounting.holdings import DeviceUse
 from accounting.packing.mix import Mix
 from accounting.packing.workload import Plan
 from extender.config import Settings
-from extender.kube.reflector import Change, Sink
+from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
 
 Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota"]
@@ -181,7 +181,7 @@ class JournaledSink:
         self._kind = kind
         self._journal = journal
 
-    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Record and pass on."""
         self._journal.write(
             {"op": "change", "kind": self._kind, "change": change.value, "object": bytes(raw).decode(errors="replace")}

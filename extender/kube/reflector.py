@@ -19,14 +19,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from extender.kube.client import KubeClient, WatchFailed
 from extender.kube.listing import Expired, ListSettings, list_pages
 from extender.kube.pace import Pace
-from extender.kube.watch_event import is_about_version, read_event
+from extender.kube.watch_event import is_about_version, read_event, version_of
 from extender.logs import logger
 
 
@@ -37,11 +37,18 @@ class Change(Enum):
     DELETED = "deleted"
 
 
+class Taken(NamedTuple):
+    """What a sink has read of an object: its identity, None if it has none, and its version, None if it has not."""
+
+    identity: str | None
+    version: str | None = None
+
+
 class Sink(Protocol):
     """Where objects go. Called without awaiting, so it must be quick."""
 
-    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
-        """Take one object as it is now (or was, when deleted); returns its identity, None if it has none."""
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
+        """Take one object as it is now (or was, when deleted); it may turn out to be no object at all."""
 
     def replaced(self, identities: set[str]) -> None:
         """A whole list was taken; everything else that is known is gone."""
@@ -201,7 +208,7 @@ class Reflector:
             async for page in pages:
                 version = page.version
                 for raw in page.items:
-                    identity = self._take(Change.PUT, raw)
+                    identity = self._take(Change.PUT, raw).identity
                     if identity is None:
                         nameless += 1
                     else:
@@ -240,13 +247,15 @@ class Reflector:
 
     def _event(self, line: bytes) -> None:
         event = read_event(line)
+        version = None
         if event.type in ("ADDED", "MODIFIED"):
-            self._take(Change.PUT, event.raw)
+            version = self._take(Change.PUT, event.raw).version
         elif event.type == "DELETED":
-            self._take(Change.DELETED, event.raw)
+            version = self._take(Change.DELETED, event.raw).version
         elif event.type != "BOOKMARK":
             logger().error("event of an unknown type", path=self.path, type=event.type)
-        self._version = event.version or self._version
+        # A sink that could read an object has read its version as well; doing it again would cost as much as the rest.
+        self._version = version or version_of(event) or self._version
         self._delay = 0.0
         self._heard()
 
@@ -258,12 +267,12 @@ class Reflector:
         self.state.last_event_at = asyncio.get_running_loop().time()
         self.state.failing_since = None
 
-    def _take(self, change: Change, raw: msgspec.Raw) -> str | None:
+    def _take(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Hand one object on. A bug in its handling must not keep the others from being handled."""
         try:
-            identity = self.sink.change(change, raw)
+            taken = self.sink.change(change, raw)
         except Exception:  # noqa: BLE001 - whatever it was, the next object is not concerned
             logger().exception("object cannot be taken", path=self.path)
-            identity = None
-        self.state.undecodable += identity is None
-        return identity
+            taken = Taken(None)
+        self.state.undecodable += taken.identity is None
+        return taken

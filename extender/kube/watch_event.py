@@ -24,7 +24,7 @@ class WatchEvent(NamedTuple):
 
     type: str
     raw: msgspec.Raw
-    version: str | None
+    """The object. Nobody has looked into it yet: that it decodes at all is for `version_of` or the sink to find out."""
 
 
 class _ObjectMeta(msgspec.Struct):
@@ -64,20 +64,27 @@ def read_event(line: bytes) -> WatchEvent:
     for kind, head in _HEADS:
         if line.startswith(head) and line.endswith(b"}"):
             # As every API server writes it; if what is in between decodes, it is the object.
-            raw = msgspec.Raw(line[len(head) : -1])
-            try:
-                meta = _decode_object(raw).metadata
-            except msgspec.DecodeError:
-                break
-            return WatchEvent(kind, raw, None if meta is None else meta.version)
+            return WatchEvent(kind, msgspec.Raw(line[len(head) : -1]))
     try:
         event = _decode_event(line)
         if event.type == "ERROR":
             raise _failure(_decode_status(event.object))
-        meta = _decode_object(event.object).metadata
     except msgspec.DecodeError as error:
-        raise Expired(f"a line of the watch does not decode: {error}") from None
-    return WatchEvent(event.type, event.object, None if meta is None else meta.version)
+        raise _unreadable(error) from None
+    return WatchEvent(event.type, event.object)
+
+
+def version_of(event: WatchEvent) -> str | None:
+    """Return the version of an event's object. Raises `Expired` if the line was no event after all."""
+    try:
+        meta = _decode_object(event.raw).metadata
+    except msgspec.DecodeError as error:
+        raise _unreadable(error) from None
+    return None if meta is None else meta.version
+
+
+def _unreadable(error: msgspec.DecodeError) -> Expired:
+    return Expired(f"a line of the watch does not decode: {error}")
 
 
 def is_about_version(failure: WatchFailed) -> bool:

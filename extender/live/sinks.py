@@ -12,7 +12,7 @@ import msgspec
 from accounting.pod_record import PodRecord
 from extender.cluster import Cluster
 from extender.convert import convert_node, convert_quota
-from extender.kube.reflector import Change
+from extender.kube.reflector import Change, Taken
 from extender.live.facts import Facts, NodeFacts, is_older, node_facts
 from extender.live.podtable import PodTable
 from extender.logs import logger
@@ -45,16 +45,17 @@ class PodSink:
         self._contradicted: set[str] = set()  # UIDs of bound pods that were last told of without a node
         self._decoder = msgspec.json.Decoder(core_v1.Pod)
 
-    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one pod."""
         try:
             wire = self._decoder.decode(raw)
         except msgspec.DecodeError as error:
             return self._undecodable(change, raw, str(error))
-        uid = wire.metadata.uid if wire.metadata is not None else None
-        if not uid:
+        meta = wire.metadata
+        if meta is None or not meta.uid:
             logger().error("pod without a UID")
-            return None
+            return Taken(None)
+        uid, taken = meta.uid, Taken(meta.uid, meta.resourceVersion)
         before = self._cluster.cache.pods.get(uid)
         try:
             if change is Change.DELETED:
@@ -63,12 +64,12 @@ class PodSink:
                 self._table.told(wire)
         except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen
             logger().exception("pod cannot be taken", uid=uid)
-            return uid
+            return taken
         after = self._cluster.cache.pods.get(uid)
         self._tell(before, after)
         self._note_contradiction(uid, wire, is_booked=after is not None)
         self._on_seen(uid)
-        return uid
+        return taken
 
     def replaced(self, identities: set[str]) -> None:
         """Give up every pod that a list did not name, unless a bind of it is in flight.
@@ -93,7 +94,7 @@ class PodSink:
         elif self._contradicted:
             self._contradicted.discard(uid)
 
-    def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> str | None:
+    def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> Taken:
         """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""
         uid = _meta(raw).uid
         logger().error("pod does not decode", uid=uid, why=why)
@@ -102,7 +103,7 @@ class PodSink:
             self._table.gone(uid)
             self._tell(before, None)
             self._on_seen(uid)
-        return uid
+        return Taken(uid)
 
     def _tell(self, before: PodRecord | None, after: PodRecord | None) -> None:
         """Report a node on which a pod holds less than before."""
@@ -122,7 +123,7 @@ class NodeSink:
         self._on_lock = on_lock
         self._decoder = msgspec.json.Decoder(core_v1.Node)
 
-    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one node."""
         try:
             wire = self._decoder.decode(raw)
@@ -131,20 +132,21 @@ class NodeSink:
         meta = wire.metadata
         if meta is None or not meta.name:
             logger().error("node without a name")
-            return None
+            return Taken(None)
+        taken = Taken(meta.name, meta.resourceVersion)
         if change is Change.DELETED:
             self._drop(meta.name)
-            return meta.name
+            return taken
         generation = self._cluster.cache.generation
         try:
             self._cluster.put_node(convert_node(wire, self._cluster.settings))
         except Exception:  # noqa: BLE001 - as for pods
             logger().exception("node cannot be taken", node=meta.name)
-            return meta.name
+            return taken
         self._note(meta.name, node_facts(meta))
         if self._cluster.cache.generation != generation:
             self._on_freed(meta.name)
-        return meta.name
+        return taken
 
     def replaced(self, identities: set[str]) -> None:
         """Drop every node that a list did not name."""
@@ -160,13 +162,13 @@ class NodeSink:
         if known is None or known.lock != facts.lock:
             self._on_lock(name)
 
-    def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> str | None:
+    def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> Taken:
         """Keep what is known of a node whose new object does not decode, and say so; a deletion still counts."""
         name = _meta(raw).name
         logger().error("node does not decode", node=name, why=why)
         if name and change is Change.DELETED:
             self._drop(name)
-        return name
+        return Taken(name)
 
     def _drop(self, name: str) -> None:
         self._facts.nodes.pop(name, None)
@@ -183,15 +185,16 @@ class QuotaSink:
         self._known: dict[str, tuple[str, str]] = {}
         self._decoder = msgspec.json.Decoder(core_v1.ResourceQuota)
 
-    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one quota."""
         try:
-            quota = convert_quota(self._decoder.decode(raw), self._cluster.settings)
+            wire = self._decoder.decode(raw)
         except msgspec.DecodeError as error:
             # What is known of it stays.
             meta = _meta(raw)
             logger().error("resourcequota does not decode", quota=f"{meta.namespace}/{meta.name}", why=str(error))
-            return f"{meta.namespace}/{meta.name}" if meta.name else None
+            return Taken(f"{meta.namespace}/{meta.name}" if meta.name else None)
+        quota = convert_quota(wire, self._cluster.settings)
         identity = f"{quota.namespace}/{quota.name}"
         if change is Change.DELETED:
             self._known.pop(identity, None)
@@ -202,7 +205,7 @@ class QuotaSink:
         if changed:
             # The API server writes a quota's status with every pod; that frees nothing.
             self._on_freed()
-        return identity
+        return Taken(identity, wire.metadata.resourceVersion if wire.metadata is not None else None)
 
     def replaced(self, identities: set[str]) -> None:
         """Drop every quota that a list did not name."""

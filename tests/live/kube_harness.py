@@ -18,7 +18,7 @@ from kubernetes_asyncio.client import Configuration
 from extender.kube.client import KubeClient
 from extender.kube.connection import Connection
 from extender.kube.listing import ListSettings
-from extender.kube.reflector import Change, Reflector, ReflectorSettings
+from extender.kube.reflector import Change, Reflector, ReflectorSettings, Taken
 
 Json = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -96,20 +96,20 @@ class NotingSink:
     """Names whose objects do not decode."""
     on_change: Callable[[str], None] = lambda _: None
 
-    def change(self, change: Change, raw: msgspec.Raw) -> str | None:
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one object."""
         meta = msgspec.json.decode(raw, type=_Object).metadata
         self.on_change(meta.name)
         if meta.name in self.breaks_on:
             raise RuntimeError(meta.name)
         if meta.name in self.illegible:
-            return None
+            return Taken(None)
         self.history.append((change.value, meta.name))
         if change is Change.DELETED:
             self.objects.pop(meta.name, None)
         else:
             self.objects[meta.name] = int(meta.resourceVersion)
-        return meta.name
+        return Taken(meta.name, meta.resourceVersion)
 
     def replaced(self, identities: set[str]) -> None:
         """Drop what a list did not name."""

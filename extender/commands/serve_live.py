@@ -26,7 +26,7 @@ from extender.journal import FileJournal, Journal
 from extender.kube.client import ConnectError, KubeClient
 from extender.learning import Learner
 from extender.live.app import LiveExtender, LiveSettings
-from extender.live.binder import BindSettings
+from extender.live.bindattempt import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
 from extender.live.lease import LeaseSettings

@@ -26,7 +26,8 @@ from extender.journal import Journal, JournaledSink
 from extender.kube.client import Fence, KubeClient
 from extender.kube.events import EventRecorder
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
-from extender.live.binder import Binder, BindSettings
+from extender.live.bindattempt import BindSettings
+from extender.live.binder import Binder
 from extender.live.comparing import Comparer, CompareSettings, Comparison
 from extender.live.election import LeaderElector
 from extender.live.facts import Facts

@@ -96,7 +96,7 @@ class LiveCollector(Collector):
             outcomes.add_metric([outcome], count)
         yield outcomes
         yield _gauge("binds_in_flight", "Binds being decided.", counts.in_flight)
-        yield _counter("binds_unanswered", "Binds whose Binding got no answer, so far.", counts.unresolved)
+        yield _counter("binds_unanswered", "Binds whose Binding got no answer, so far.", self._live.binder.unanswered)
 
     def _leading(self) -> Iterator[Metric]:
         leadership = self._live.leadership

@@ -36,12 +36,12 @@ class PodReader:
     ) -> None:
         self._client = client
         self._cluster = cluster
-        self._table = table
+        self.table = table
         self._utc_now = utc_now
 
     def version(self, uid: str) -> str:
         """Return the newest version that is known of a pod."""
-        return self._table.version(uid)
+        return self.table.version(uid)
 
     async def read(self, namespace: str, name: str, uid: str, timeout_seconds: float) -> Pod | Unknown | None:
         """Return a pod as it is now, None if it is gone."""
@@ -68,7 +68,7 @@ class PodReader:
             return None
         self._journal("put", body.decode())
         before = self._cluster.cache.pods.get(uid)
-        pod = self._table.told(wire, by_read=True)
+        pod = self.table.told(wire, by_read=True)
         self._tell_freed(before, uid)
         return pod
 
@@ -93,12 +93,12 @@ class PodReader:
             self.note(answer.body, ref.uid)
         elif answer.status in (_CONFLICT, _NOT_FOUND):
             await self.read(ref.namespace, ref.name, ref.uid, timeout_seconds)
-        return self._table.version(ref.uid) != version
+        return self.table.version(ref.uid) != version
 
     def _gone(self, uid: str) -> None:
         self._journal("deleted", json.dumps({"metadata": {"uid": uid}}))
         before = self._cluster.cache.pods.get(uid)
-        self._table.gone(uid)
+        self.table.gone(uid)
         self._tell_freed(before, uid)
 
     def _tell_freed(self, before: PodRecord | None, uid: str) -> None:

@@ -30,7 +30,7 @@ from extender.kube.client import KubeClient
 from extender.kube.connection import Connection
 from extender.kube.reflector import ReflectorSettings
 from extender.live.app import LiveExtender, LiveSettings
-from extender.live.binder import BindSettings
+from extender.live.bindattempt import BindSettings
 from extender.live.waker import WakeSettings
 from extender.server import OnAnswer, make_app, start
 from extender.wire.extender_v1 import BindingArgs
@@ -45,6 +45,7 @@ __all__ = ["Bench", "Extender", "Kube", "eventually", "live_settings", "names", 
 
 #: Long enough for a loaded machine; nothing that works waits so long.
 PATIENCE_SECONDS = 10.0
+ONE_VENDOR = Settings()
 
 
 async def eventually(holds: Callable[[], bool], what: str = "", *, seconds: float = PATIENCE_SECONDS) -> float:
@@ -118,11 +119,11 @@ class Extender:
         self._runner = runner
 
     @classmethod
-    async def boot(cls, url: str, settings: LiveSettings) -> "Extender":
+    async def boot(cls, url: str, settings: LiveSettings, cluster: Settings = ONE_VENDOR) -> "Extender":
         """Start a process; it is not synced yet."""
         configuration = Configuration()
         configuration.host = url
-        live = LiveExtender(KubeClient(Connection(configuration)), Settings(), settings)
+        live = LiveExtender(KubeClient(Connection(configuration)), cluster, settings)
         server = ServerSettings(port=0, shutdown_seconds=0.1)
         runner, port = await start(make_app(live.cluster, server, _Live(live)), server)
         await live.start()
@@ -147,11 +148,12 @@ class Extender:
 class Bench:
     """The API server, one extender, a scheduler that asks it, and the audit."""
 
-    def __init__(self, api: ApiServer, settings: LiveSettings) -> None:
+    def __init__(self, api: ApiServer, settings: LiveSettings, cluster: Settings = ONE_VENDOR) -> None:
         self.api = api
         self.kube = Kube(api)
-        self.audit = Audit(api)
+        self.audit = Audit(api, cluster)
         self.settings = settings
+        self._cluster = cluster
         self.extender: Extender
         self.scheduler: Scheduler
 
@@ -167,7 +169,7 @@ class Bench:
 
     async def boot(self) -> None:
         """Start the extender and wait until it is ready."""
-        self.extender = await Extender.boot(self.api.url, self.settings)
+        self.extender = await Extender.boot(self.api.url, self.settings, self._cluster)
         await self.extender.ready()
         # What happens from now on is an event, not part of a list, and not taken up from an earlier process.
         await eventually(lambda: self.live.waker.is_on_duty, "waking is on duty")
@@ -258,13 +260,14 @@ def live_settings(
 async def running(
     *objects: Json,
     settings: LiveSettings | None = None,
+    cluster: Settings = ONE_VENDOR,
     history_limit: int = 10_000,
     **how: Any,  # noqa: ANN401
 ) -> AsyncIterator[Bench]:
     """An API server with these objects and an extender that has listed them. `how`: see `live_settings`."""
     async with ApiServer(history_limit=history_limit) as api:
         api.load(objects)
-        bench = Bench(api, settings or live_settings(**how))
+        bench = Bench(api, settings or live_settings(**how), cluster)
         await bench.boot()
         try:
             yield bench

@@ -25,12 +25,12 @@ from tests.apiserver.stored import Stored
 class Audit:
     """Listens to the API server."""
 
-    def __init__(self, api: ApiServer) -> None:
+    def __init__(self, api: ApiServer, settings: Settings | None = None) -> None:
         self.overcommitted: list[str] = []
         """Every card that was over-committed after some write, in words."""
         self.events = 0
         self._api = api
-        self._settings = Settings()
+        self._settings = settings or Settings()
         self._pods: dict[str, Pod] = {}
         self._nodes: dict[str, Node] = {}
         self._version = 0

@@ -23,7 +23,7 @@ BINDING = "pods/binding"
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")], ids=["a-filter-A-filter-B-bind-A", "b-bind-order-reversed"])
-async def test_two_filters_before_the_first_bind_with_room_for_one(order: tuple[str, str]) -> None:
+async def test_a_and_b_two_filters_before_the_first_bind_with_room_for_one(order: tuple[str, str]) -> None:
     async with running(node("n1")) as bench:
         pods = {name: bench.kube.create(whole(name)) for name in "ab"}
         for name in "ab":
@@ -40,7 +40,7 @@ async def test_two_filters_before_the_first_bind_with_room_for_one(order: tuple[
         assert await bench.scheduler.place(bench.kube.pod(second)) == "n1"
 
 
-async def test_two_binds_at_once_with_room_for_one() -> None:
+async def test_a_and_b_two_binds_at_once_with_room_for_one() -> None:
     async with running(node("n1")) as bench:
         pods = [bench.kube.create(whole(name)) for name in "ab"]
         answers = await asyncio.gather(*(bench.scheduler.bind(each, "n1") for each in pods))
@@ -186,10 +186,15 @@ async def test_g_restart_between_filter_and_bind() -> None:
         await bench.agrees()
 
 
-async def test_g_restart_between_filter_and_bind_of_a_pod_that_the_watch_has_not_told_of() -> None:
+async def test_g_restart_between_filter_and_bind_of_a_pod_that_the_new_process_was_not_told_of() -> None:
+    """It was created after the new process had listed, and the old one answered its filter on the way down."""
     async with running(node("n1")) as bench:
+        old = bench.extender
+        await bench.boot()
         bench.api.faults.add(fault="drop", resource="pods", verb="watch")
         made = bench.kube.create(whole("p"))
+        assert (await Scheduler(old.session, bench.kube).filter(made)).passed == ["n1"]
+        await old.kill()
         assert await bench.scheduler.bind(made, "n1") == ""
         assert bench.audit.uuids("p") == ["GPU-n1-0"]
         assert state(bench, made) is PodState.BOUND

@@ -13,11 +13,10 @@ import pytest
 
 from accounting.handshake import Handshake, judge
 from accounting.vendors import HYGON
-from extender.config import Settings
 from extender.live.handshakes import HandshakeKeeper, requested_at
 from tests.extender.objects import Json, node, pod
-from tests.live import harness
 from tests.live.harness import Bench, eventually, running
+from tests.live.harness_locks import TWO_VENDORS, hygon_register
 
 HANDSHAKE = HYGON.handshake_annotation
 NOW = int(datetime(2026, 11, 29, 12, tzinfo=UTC).timestamp())
@@ -63,7 +62,7 @@ def test_whatever_else_is_healthy_and_is_asked(text: str) -> None:
 
 
 def dcu_node(handshake: str | None = "Reported_2026-11-29 11:59:50") -> Json:
-    notes = {HYGON.register_annotation: "DCU-0,4,1000,100,Z100L,0,true:"}
+    notes = hygon_register()
     notes |= {} if handshake is None else {HANDSHAKE: handshake}
     return node("n1", 1, annotations=notes)
 
@@ -80,10 +79,9 @@ class Clock:
 
 
 @asynccontextmanager
-async def hygon(monkeypatch: pytest.MonkeyPatch, *objects: Json) -> AsyncIterator[tuple[Bench, HandshakeKeeper, Clock]]:
+async def hygon(*objects: Json) -> AsyncIterator[tuple[Bench, HandshakeKeeper, Clock]]:
     """A live extender with Hygon on, and its keeper with a clock that the test moves."""
-    monkeypatch.setattr(harness, "Settings", lambda: Settings(further_vendors=(HYGON,)))
-    async with running(*objects) as bench:
+    async with running(*objects, cluster=TWO_VENDORS) as bench:
         live, clock = bench.live, Clock()
         keeper = HandshakeKeeper(
             live.cluster, live.facts, live.client, live.leadership, live.waker.freed, lambda: clock.now
@@ -100,8 +98,8 @@ async def seen(bench: Bench, text: str) -> None:
     await eventually(lambda: (HANDSHAKE, text) in bench.live.facts.nodes["n1"].handshakes, text)
 
 
-async def test_a_plugin_is_asked_falls_silent_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with hygon(monkeypatch, dcu_node()) as (bench, keeper, clock):
+async def test_a_plugin_is_asked_falls_silent_and_comes_back() -> None:
+    async with hygon(dcu_node()) as (bench, keeper, clock):
         running_pod = bench.kube.create(asking("running"))
         await bench.scheduler.place(running_pod)
         await keeper.look()
@@ -128,12 +126,31 @@ async def test_a_plugin_is_asked_falls_silent_and_comes_back(monkeypatch: pytest
         assert handshake(bench) == "Requesting_2026-11-29 12:01:01"
 
 
-async def test_nodes_without_cards_of_the_vendor_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with hygon(monkeypatch, node("n1", 1)) as (bench, keeper, _):
+async def test_nodes_without_cards_of_the_vendor_are_left_alone() -> None:
+    async with hygon(node("n1", 1)) as (bench, keeper, _):
         before = bench.requests
         await keeper.look()
         assert bench.requests == before
         assert handshake(bench) is None
+
+
+async def test_a64_a_standby_asks_no_plugin_and_judges_what_the_leader_asked() -> None:
+    class Standby:
+        def may_write(self, seconds: float) -> bool:
+            return False
+
+    async with hygon(dcu_node()) as (bench, keeper, clock):
+        live = bench.live
+        standby = HandshakeKeeper(live.cluster, live.facts, live.client, Standby(), live.waker.freed, lambda: clock.now)
+        before = bench.requests
+        await standby.look()
+        assert (bench.requests, handshake(bench)) == (before, "Reported_2026-11-29 11:59:50")
+        await keeper.look()
+        await seen(bench, NOW_TEXT)
+        clock.now += 61
+        await standby.look()
+        assert live.cluster.is_plugin_gone("n1", HYGON.key)
+        assert bench.requests == before + 1
 
 
 async def test_a_vendor_without_a_handshake_is_never_asked() -> None:

@@ -57,10 +57,11 @@ async def test_a58_cards_are_told_apart_by_uuid_and_a_doubled_one_is_reported() 
 
 async def test_a60_one_card_of_24_and_three_pods_of_12() -> None:
     async with running(node("n1", memory=24000)) as bench:
-        pods = [bench.kube.create(pod(f"p{number}", memory=12000)) for number in range(3)]
-        results = await bench.scheduler.gang(pods)
+        app = container("main", asks(1, 12000, 30))
+        results = await bench.scheduler.gang([bench.kube.create(pod(f"p{number}", [app])) for number in range(3)])
         assert [each.ok for each in results] == [True, True, False]
-        assert held(bench) == (2, 24000, 0)
+        # Memory and cores are counted once each.
+        assert held(bench) == (2, 24000, 60)
         await stays_so(bench)
 
 
@@ -79,6 +80,8 @@ async def test_a61_an_annotation_that_names_cards_of_another_node_counts_where_t
     foreign = bound("p", "n1", "GPU-n2-0", 300)
     async with running(node("n1"), node("n2"), foreign) as bench:
         assert problems(bench) == orphan("n1", "GPU-n2-0")
+        async with bench.extender.session.get("/metrics") as response:
+            assert 'gpu_extender_problems{code="OrphanedDevice"} 1.0' in await response.text()
         assert await takes(bench, 1000, "n2")
         await stays_so(bench)
 
@@ -131,7 +134,27 @@ async def test_a68_a_failed_bind_leaves_no_reservation(code: int) -> None:
         await bench.scheduler.filter(made)
         assert await bench.scheduler.bind(made, "n1") != ""
         assert held(bench) == (0, 0, 0)
+        assert bench.live.claims is not None
+        assert len(bench.live.claims) == 0
         assert await takes(bench, 1000)
+        await stays_so(bench)
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a68_a_bind_that_timed_out_is_resolved_by_reading_the_pod_back(written: bool) -> None:
+    """The watch tells nothing, so it is the read that decides."""
+    async with running(node("n1"), http_timeout_seconds=0.5) as bench:
+        bench.api.faults.add(fault="hang", resource="pods/binding", nth=1, after=written)
+        made = bench.kube.create(pod("p", memory=1000))
+        await bench.scheduler.filter(made)
+        await bench.caught_up()
+        silent = bench.api.faults.add(fault="drop", resource="pods", verb="watch")
+        await bench.scheduler.bind(made, "n1")
+        expected = (1, 1000, 0) if written else (0, 0, 0)
+        await eventually(lambda: held(bench) == expected)
+        assert bench.kube.node_of("p") == ("n1" if written else None)
+        assert await takes(bench, 1) is not written
+        bench.api.faults.remove(silent.id)
         await stays_so(bench)
 
 

@@ -5,7 +5,7 @@ two pods swap cards. It must not know cards beyond what fits. Invariant: the loc
 """
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 
 import pytest
@@ -15,45 +15,22 @@ from extender.live.nodelock import LockOwner, parse_lock
 from tests.apiserver.resources import PODS
 from tests.extender.objects import Json, asks, bound, container, node, pod, sidecar
 from tests.live.harness import Bench, eventually, running
-
-BINDING = "pods/binding"
-
-
-def lock_of(bench: Bench, name: str = "n1") -> str | None:
-    """The pod that holds a node's lock."""
-    text = (bench.kube.node(name)["metadata"].get("annotations") or {}).get(NODE_LOCK)
-    return None if text is None else ",".join(text.split(",")[1:])
+from tests.live.harness_locks import (
+    BINDING,
+    TWO_VENDORS,
+    both_vendors,
+    filtered,
+    hygon_register,
+    lock_of,
+    lock_text,
+    lock_time,
+    locked,
+    small,
+)
 
 
 def is_unlocked(bench: Bench, name: str) -> bool:
     return lock_of(bench, name) is None
-
-
-def lock_time(seconds_ago: float) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def lock_text(seconds_ago: float, owner: str = "default,other") -> str:
-    """A lock as HAMi writes it."""
-    return f"{lock_time(seconds_ago)},{owner}"
-
-
-def locked(text: str, name: str = "n1", cards: int = 1) -> Json:
-    """A node with a lock."""
-    return node(name, cards, annotations={NODE_LOCK: text})
-
-
-def small(name: str) -> Json:
-    return pod(name, memory=10)
-
-
-async def filtered(bench: Bench, *names: str) -> list[Json]:
-    """Pods that exist and have passed filter."""
-    made = [bench.kube.create(small(name)) for name in names]
-    for each in made:
-        await bench.scheduler.filter(each)
-    await bench.caught_up()
-    return made
 
 
 # -- how many requests -------------------------------------------------------------------------------------------------
@@ -129,7 +106,7 @@ async def test_no_lock_for_a_pod_without_gpus() -> None:
 # -- the queue ---------------------------------------------------------------------------------------------------------
 
 
-async def test_binds_of_one_node_are_served_in_the_order_in_which_they_came() -> None:
+async def test_a69_binds_of_one_node_are_served_in_the_order_in_which_they_came() -> None:
     async with running(node("n1", 4), lock_mode=True) as bench:
         names = [f"p{number}" for number in range(6)]
         pods = await filtered(bench, *names)
@@ -203,15 +180,15 @@ async def test_a_replica_whose_lease_does_not_last_writes_nothing(lock_mode: boo
 
     async with running(node("n1"), lock_mode=lock_mode) as bench:
         (made,) = await filtered(bench, "p")
-        bench.live.binder._leadership = Ending()
+        bench.live.binder._attempts._leadership = Ending()
         before = bench.requests
         assert (await bench.scheduler.bind(made, "n1")).startswith("NotLeader")
         assert bench.requests == before
         await bench.agrees()
 
 
-async def test_a_burst_on_one_locked_node_is_bound_one_after_another() -> None:
-    """A69: under load the per-node lock and a throttled client turn into bind timeouts."""
+async def test_a69_a_burst_on_one_locked_node_is_bound_one_after_another() -> None:
+    """Elsewhere the per-node lock and a throttled client turn into bind timeouts under load."""
     async with running(node("n1", 8), lock_mode=True, http_timeout_seconds=5.0) as bench, bench.node_actor():
         pods = [bench.kube.create(small(f"p{number:02}")) for number in range(40)]
         results = await bench.scheduler.burst(pods)
@@ -222,8 +199,8 @@ async def test_a_burst_on_one_locked_node_is_bound_one_after_another() -> None:
         await bench.agrees()
 
 
-async def test_at_most_one_pod_of_a_node_is_allocating() -> None:
-    """A66: the device plugin picks "the oldest allocating pod", so two of them swap cards."""
+async def test_a66_at_most_one_pod_of_a_node_is_allocating() -> None:
+    """The device plugin picks "the oldest allocating pod", so two of them swap cards."""
     async with running(node("n1", 8), lock_mode=True) as bench:
         most = 0
 
@@ -281,8 +258,7 @@ async def test_a_lock_that_is_not_stale_is_respected(form: str, seconds_ago: flo
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_lock_whose_owner_has_finished_is_stale_while_others_wait(phase: str) -> None:
-    """A81."""
+async def test_a81_a_lock_whose_owner_has_finished_is_stale_while_others_wait(phase: str) -> None:
     async with running(node("n1"), lock_mode=True) as bench:
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""
@@ -354,12 +330,24 @@ async def test_the_owner_must_match_exactly() -> None:
             assert lock_of(bench) == owner
 
 
-async def test_the_lock_is_reentrant_by_its_owner() -> None:
-    """A83: an earlier bind of this pod, or its former scheduler, has left the lock; it never waits for its own."""
+async def test_a83_the_lock_is_reentrant_by_its_owner() -> None:
+    """An earlier bind of this pod, or its former scheduler, has left the lock; it never waits for its own."""
     async with running(locked(lock_text(3, "default,p")), lock_mode=True, http_timeout_seconds=1.0) as bench:
         await bench.scheduler.place(bench.kube.create(small("p")))
         assert lock_of(bench) == "default,p"
         await bench.agrees()
+
+
+async def test_a83_a_pod_of_two_vendors_takes_one_lock_and_does_not_wait_for_it() -> None:
+    async with running(node("n1", annotations=hygon_register()), lock_mode=True, cluster=TWO_VENDORS) as bench:
+        made = bench.kube.create(both_vendors("p"))
+        before = bench.requests
+        assert await bench.scheduler.place(made) == "n1"
+        assert bench.requests - before == 2  # lock, Binding
+        assert lock_of(bench) == "default,p"
+        assert bench.audit.uuids("p") == ["DCU-0", "GPU-n1-0"]
+        await bench.caught_up()
+        assert (await bench.live.compare()).differing == 0
 
 
 def test_what_a_lock_says() -> None:

@@ -5,7 +5,7 @@ Invariant: the lock is what the node's annotation says.
 """
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,49 +15,23 @@ from extender.live.annotations import NODE_LOCK
 from extender.live.facts import Facts, NodeFacts
 from extender.live.nodelock import Contended, NodeLocks, OwnerState
 from tests.extender.objects import ALLOCATION, Json, bound, node, pod
-from tests.live.harness import Bench, eventually, running
-
-BINDING = "pods/binding"
-
-
-def lock_of(bench: Bench, name: str = "n1") -> str | None:
-    """The pod that holds a node's lock."""
-    text = (bench.kube.node(name)["metadata"].get("annotations") or {}).get(NODE_LOCK)
-    return None if text is None else ",".join(text.split(",")[1:])
-
-
-def lock_time(seconds_ago: float) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def lock_text(seconds_ago: float, owner: str = "default,other") -> str:
-    """A lock as HAMi writes it."""
-    return f"{lock_time(seconds_ago)},{owner}"
-
-
-def locked(text: str, name: str = "n1", cards: int = 1) -> Json:
-    """A node with a lock."""
-    return node(name, cards, annotations={NODE_LOCK: text})
-
-
-def small(name: str) -> Json:
-    return pod(name, memory=10)
-
-
-async def filtered(bench: Bench, *names: str) -> list[Json]:
-    """Pods that exist and have passed filter."""
-    made = [bench.kube.create(small(name)) for name in names]
-    for each in made:
-        await bench.scheduler.filter(each)
-    await bench.caught_up()
-    return made
-
+from tests.live.harness import eventually, running
+from tests.live.harness_locks import (
+    BINDING,
+    TWO_VENDORS,
+    both_vendors,
+    filtered,
+    hygon_register,
+    lock_of,
+    lock_text,
+    locked,
+)
 
 # -- released on every failure path ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", ["403", "404", "409", "422", "429"])
-async def test_released_when_the_binding_is_refused(code: str) -> None:
+async def test_a82_released_when_the_binding_is_refused(code: str) -> None:
     async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
         bench.api.faults.add(fault="status", code=int(code), resource=BINDING)
         (made,) = await filtered(bench, "p")
@@ -144,8 +118,8 @@ async def test_a_lock_write_without_an_answer_is_read_back_or_removed(fault: Jso
 @pytest.mark.parametrize(
     "fault", [{"fault": "reset"}, {"fault": "status", "code": 503}, {"fault": "status", "code": 429}]
 )
-async def test_a_release_that_fails_is_tried_again_until_it_is_done(fault: Json) -> None:
-    """A82: the failure path unlocks, also when the API server is in trouble."""
+async def test_a82_a_release_that_fails_is_tried_again_until_it_is_done(fault: Json) -> None:
+    """The failure path unlocks, also when the API server is in trouble."""
     async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
         (made,) = await filtered(bench, "p")
         bench.api.faults.add(fault="status", code=403, resource=BINDING, nth=1)
@@ -186,7 +160,7 @@ async def test_a_release_that_is_still_tried_does_not_remove_the_lock_of_the_pod
 
 
 async def test_a84_a_second_step_that_fails_rolls_the_first_one_back() -> None:
-    """A84: the lock was had, the cards were not, since they went while the lock was written."""
+    """The lock was had, the cards were not, since they went while the lock was written."""
     async with running(node("n1"), lock_mode=True) as bench:
         (made,) = await filtered(bench, "p")
         bench.api.faults.add(fault="latency", seconds=0.1, after=True, resource="nodes", method="PATCH", nth=1)
@@ -199,11 +173,26 @@ async def test_a84_a_second_step_that_fails_rolls_the_first_one_back() -> None:
         await bench.agrees()
 
 
+async def test_a84_when_the_second_vendor_has_no_room_the_first_ones_cards_and_the_lock_are_given_back() -> None:
+    async with running(node("n1", annotations=hygon_register()), lock_mode=True, cluster=TWO_VENDORS) as bench:
+        made = bench.kube.create(both_vendors("p"))
+        assert (await bench.scheduler.filter(made)).passed == ["n1"]
+        bench.api.faults.add(fault="latency", seconds=0.1, after=True, resource="nodes", method="PATCH", nth=1)
+        binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
+        await eventually(lambda: lock_of(bench) == "default,p")
+        bench.kube.annotate_node("n1", hygon_register(health=False))
+        assert (await binding).startswith("DeviceUnhealthy")
+        await eventually(lambda: lock_of(bench) is None, seconds=1.0)
+        assert bench.api.requests.count(resource=BINDING) == 0
+        assert await bench.scheduler.place(bench.kube.create(pod("q", memory=1000))) == "n1"
+        await bench.agrees()
+
+
 # -- conflicts on the node ---------------------------------------------------------------------------------------------
 
 
 async def test_a85_a_conflict_on_the_nodes_version_is_read_and_tried_again() -> None:
-    """A85: the watch is behind, so the node has another version than we think; what others wrote on it stays."""
+    """The watch is behind, so the node has another version than we think; what others wrote on it stays."""
     async with running(node("n1"), lock_mode=True) as bench:
         (made,) = await filtered(bench, "p")
         bench.api.faults.add(fault="delay", seconds=0.3, resource="nodes", verb="watch")
@@ -265,7 +254,7 @@ async def test_a_node_that_is_deleted_ends_the_waiting() -> None:
 
 
 async def test_a80_a_pod_deleted_right_after_the_lock_was_set() -> None:
-    """A80: the node is not refused for five minutes."""
+    """The node is not refused for five minutes."""
     async with running(node("n1"), lock_mode=True) as bench:
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""
@@ -276,7 +265,7 @@ async def test_a80_a_pod_deleted_right_after_the_lock_was_set() -> None:
 
 
 async def test_a82_a_plugin_that_is_down_keeps_the_lock_until_it_expires() -> None:
-    """A82: expiry and the check of the owner; until then its pod is the one that the plugin would serve."""
+    """Expiry and the check of the owner; until then its pod is the one that the plugin would serve."""
     async with running(node("n1"), lock_mode=True, http_timeout_seconds=0.5) as bench:
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""

@@ -73,7 +73,7 @@ def preempt_body() -> Json:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-async def test_every_verb_of_a_standby_has_an_answer_that_kube_scheduler_takes(prefix: str) -> None:
+async def test_a64_every_verb_of_a_standby_has_an_answer_that_kube_scheduler_takes(prefix: str) -> None:
     async with ApiServer() as api:
         api.load([node("n1"), bound("a", "n1", "GPU-n1-0")])
         async with standby(api) as extender:
@@ -100,7 +100,7 @@ async def test_bodies_that_are_none_get_the_same_answers() -> None:
                 assert await post(extender.session, "/preempt", body) == (200, {"NodeNameToMetaVictims": None})
 
 
-async def test_a_standby_is_alive_and_not_ready_and_its_lists_are_up_to_date() -> None:
+async def test_a64_a_standby_is_alive_and_not_ready_and_its_lists_are_up_to_date() -> None:
     async with ApiServer() as api:
         api.load([node("n1"), bound("a", "n1", "GPU-n1-0", 300)])
         async with standby(api) as extender:
@@ -175,7 +175,7 @@ async def test_lists_that_fail_for_long_make_a_leader_unready_that_still_answers
             await extender.ready()
 
 
-async def test_only_the_leader_exports_usage() -> None:
+async def test_a64_only_the_leader_exports_usage() -> None:
     async with ApiServer() as api:
         api.load([node("n1"), bound("a", "n1", "GPU-n1-0", 300)])
         async with started(api, electing("a")) as leader:

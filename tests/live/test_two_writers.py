@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from extender.kube.listing import ListSettings
 from extender.kube.reflector import ReflectorSettings
 from extender.live.app import LiveSettings
-from extender.live.binder import BindSettings
+from extender.live.bindattempt import BindSettings
 from extender.live.leadership import LeaseHolder, steady_seconds
 from extender.live.lease import LeaseSettings
 from tests.apiserver.resources import EVENTS
@@ -113,6 +113,26 @@ async def test_a64_only_one_answers_and_the_other_says_so() -> None:
         error = await two.bind(two.other(first), two.new_pod(10), "n1")
         assert error == "not ready: this replica does not lead"
         assert two.api.requests.count(resource="pods/binding") == 0
+
+
+async def test_a64_a_failover_leaves_no_pod_unscheduled() -> None:
+    """Pods that the old leader has bound, was binding and has not been asked about: all are placed afterwards."""
+    async with pair(cards=1) as two:
+        first = await two.leader()
+        pods = dict(zip(NODES, [two.new_pod(1000) for _ in NODES], strict=True))
+        for name in NODES[:2]:
+            assert await two.bind(first, pods[name], name) == ""
+        first.stop_before_request()
+        binding = asyncio.create_task(two.bind(first, pods["n3"], "n3"))
+        await eventually(first.stopped.is_set, "the first one is stopped in the middle of a bind")
+        second = two.other(first)
+        await eventually(lambda: second.answers, "the standby leads", seconds=20)
+        for name, asked in pods.items():
+            assert await two.bind(second, asked, name) == ""
+        first.resume()
+        await binding
+        assert two.audit.bound() == {asked["metadata"]["name"]: name for name, asked in pods.items()}
+        assert two.audit.overcommitted == []
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["delivered late", "lost"])

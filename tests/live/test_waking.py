@@ -67,8 +67,8 @@ async def is_woken_and_placed(bench: Bench, name: str, change: Callable[[], obje
 # -- what wakes --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_release_wakes() -> None:
-    """A77: the GPU is free and the pod waits five minutes."""
+async def test_a77_a_release_wakes() -> None:
+    """Without that the card is free and the pod waits five minutes."""
     async with running(node("n1"), bound("a", "n1", "GPU-n1-0", 1000)) as bench:
         await refuse(bench, pod("p", memory=500))
         await is_woken_and_placed(bench, "p", lambda: bench.kube.delete_pod("a"))

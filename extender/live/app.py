@@ -37,7 +37,8 @@ from extender.live.hooks import LiveHooks
 from extender.live.latebindings import LateBindings
 from extender.live.leadership import LeaseHolder, SoleLeader
 from extender.live.lease import LeaseSettings
-from extender.live.nodelock import NodeLocks, OwnerState
+from extender.live.lockowner import OwnerState
+from extender.live.nodelock import NodeLocks
 from extender.live.overcommit import OvercommitReporter
 from extender.live.sinks import NodeSink, PodSink, QuotaSink
 from extender.live.views import NodeView, PodView, QuotaView

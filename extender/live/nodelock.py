@@ -1,10 +1,9 @@
 """HAMi's node lock: at most one pod per node between bind and the device plugin's last Allocate.
 
 Why it exists: the plugin finds the pod that it serves through this annotation. It must not know cards. Invariants:
-waiting pods of a node are served in the order in which they came and hold nothing meanwhile; a lock whose owner is
-gone, finished or has given up is stale at once; a lock is removed only with its exact text, and what this process took
-and did not hand over it removes, however often that must be tried. Source: HAMi v2.10 nodelock:
-`<RFC 3339 time>,<namespace>,<name>`, older releases wrote the time only.
+waiting pods of a node are served in the order in which they came and hold nothing meanwhile; a lock is removed only
+with its exact text, and what this process took and did not hand over it removes, however often that must be tried.
+Whether another's lock still counts is decided in `lockowner`.
 
 One lock costs one PATCH: the node's version is known from the watch, or from the answer to our last write.
 """
@@ -14,15 +13,14 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from enum import Enum
-from typing import NamedTuple
+from datetime import UTC, datetime
 
 import msgspec
 
 from extender.kube.client import MERGE_PATCH, Answer, KubeClient, Unknown
 from extender.live.annotations import NODE_LOCK
 from extender.live.facts import Facts, NodeFacts, node_facts
+from extender.live.lockowner import EXPIRY, LockOwner, LockOwners, OwnerState
 from extender.live.turns import Turns
 from extender.logs import logger
 from extender.wire import core_v1
@@ -30,36 +28,12 @@ from extender.wire import core_v1
 _CONFLICT = 409
 _NOT_FOUND = 404
 _SERVER_ERROR = 500
-#: HAMi's own limit; whatever holds a lock longer has failed. The same for a time that far in the future.
-EXPIRY = timedelta(minutes=5)
-#: Lock and Binding are written within one httpTimeout. An owner that another scheduler looks after, and that is not on
-#: the node by then, has been given up. Of our own pods we know at once.
-ABANDONED = timedelta(seconds=20)
 #: A node that stays locked is read again after this time, in case its watch has fallen silent.
 _LOOK_AGAIN_SECONDS = 2.0
 #: How long a bind waits for its release before it answers; the release goes on.
 _RELEASE_WAIT_SECONDS = 0.5
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = (0.1, 5.0)
-
-
-class OwnerState(Enum):
-    """What this process, the only one that binds, knows of the pod that a lock names."""
-
-    UNKNOWN = "unknown"
-    """It does not exist, is told of late, or is not ours."""
-    ELSEWHERE = "elsewhere"
-    """It is ours and not on this node, no bind to it is under way, and none of an earlier process can still come."""
-    BOOKED = "booked"
-    """It is on this node, or may be."""
-
-
-class LockOwner(NamedTuple):
-    """Who holds a lock, and since when."""
-
-    since: datetime
-    namespace: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,34 +52,8 @@ class Held:
     version: str
 
 
-class _Status(msgspec.Struct):
-    phase: str | None = None
-
-
-class _Spec(msgspec.Struct):
-    nodeName: str | None = None  # noqa: N815 - the API's name
-
-
-class _Owner(msgspec.Struct):
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
 class _Node(msgspec.Struct):
     metadata: core_v1.ObjectMeta
-
-
-def parse_lock(text: str) -> LockOwner | None:
-    """Read a lock; None if it is unreadable. The old form without an owner has empty names."""
-    parts = text.split(",")
-    if len(parts) not in (1, 3):
-        return None
-    try:
-        since = datetime.fromisoformat(parts[0])
-    except ValueError:
-        return None
-    since = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
-    return LockOwner(since, *(parts[1:] or ("", "")))
 
 
 class NodeLocks:
@@ -120,8 +68,8 @@ class NodeLocks:
     ) -> None:
         self._client = client
         self._facts = facts
-        self._owner_state = owner_state
         self._now = now
+        self._owners = LockOwners(client, owner_state, now)
         self._turns = Turns()
         self._changed: dict[str, asyncio.Event] = {}  # node -> set when its lock annotation changed
         self._releasing: dict[Held, asyncio.Task[None]] = {}
@@ -186,7 +134,7 @@ class NodeLocks:
                 return Contended("the node is gone")
             if unsure and facts.lock == text:
                 return Held(node, text, facts.resource_version)
-            blocking = await self._blocking(node, facts.lock, owner, deadline)
+            blocking = await self._owners.blocking(node, facts.lock, owner, deadline)
             if blocking is not None:
                 why = f"the node is locked by {blocking} until HAMi's device plugin has given it its cards"
                 await self._wait(node, left)
@@ -213,37 +161,6 @@ class NodeLocks:
         except TimeoutError:
             if left > _LOOK_AGAIN_SECONDS:
                 await self._read(node, left - _LOOK_AGAIN_SECONDS)
-
-    async def _blocking(self, node: str, text: str | None, asking: LockOwner, deadline: float) -> str | None:
-        """Return who blocks, None if the lock is free, ours or stale."""
-        owner = None if text is None else parse_lock(text)
-        if owner is None or owner[1:] == asking[1:]:
-            return None
-        age = self._now() - owner.since
-        if abs(age) > EXPIRY:
-            return None
-        if not owner.name:
-            return "an unnamed owner"
-        state = self._owner_state(node, owner.namespace, owner.name)
-        given_up = age > ABANDONED or state is OwnerState.ELSEWHERE
-        if (given_up or state is OwnerState.UNKNOWN) and await self._is_over(node, owner, deadline, given_up=given_up):
-            return None
-        return f"{owner.namespace}/{owner.name}"
-
-    async def _is_over(self, node: str, owner: LockOwner, deadline: float, *, given_up: bool) -> bool:
-        """Ask the API server whether an owner has ended, or is not on the node though its bind is over.
-
-        Memory is not enough: of a new pod the watch tells late.
-        """
-        path = f"/api/v1/namespaces/{owner.namespace}/pods/{owner.name}"
-        left = deadline - asyncio.get_running_loop().time()
-        answer = await self._client.request("GET", path, timeout_seconds=max(0.1, min(left, _REQUEST_SECONDS)))
-        if answer.status == _NOT_FOUND:
-            return True
-        if not (isinstance(answer, Answer) and answer.ok):
-            return False
-        pod = msgspec.json.decode(answer.body, type=_Owner)
-        return pod.status.phase in ("Succeeded", "Failed") or (given_up and pod.spec.nodeName != node)
 
     # -- writing --------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from accounting.pod_state import PodState
 from extender.kube.client import KubeClient
 from extender.live.annotations import NODE_LOCK
 from extender.live.facts import Facts, NodeFacts
-from extender.live.nodelock import Contended, NodeLocks, OwnerState
+from extender.live.lockowner import OwnerState
+from extender.live.nodelock import Contended, NodeLocks
 from tests.extender.objects import ALLOCATION, Json, bound, node, pod
 from tests.live.harness import eventually, running
 from tests.live.harness_locks import (

@@ -19,6 +19,9 @@ from extender.kube.client import KubeClient
 from extender.kube.connection import Connection
 from extender.kube.listing import ListSettings
 from extender.kube.reflector import Change, Reflector, ReflectorSettings, Taken
+from tests.apiserver.resources import PODS as POD_RESOURCE
+from tests.apiserver.server import ApiServer
+from tests.extender.objects import pod
 
 Json = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -136,3 +139,28 @@ async def reflecting(
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
+
+
+def stored(api: ApiServer) -> dict[str, int]:
+    """What the API server has: versions by name."""
+    return {row.name: row.version for row in api.store.tables[POD_RESOURCE].rows}
+
+
+def same(api: ApiServer, sink: NotingSink) -> Callable[[], bool]:
+    """Whether the sink has what the API server has."""
+    return lambda: sink.objects == stored(api)
+
+
+def lists(api: ApiServer) -> int:
+    """Requests for a list, or a page of one, so far."""
+    return api.requests.count(verb="list")
+
+
+def watches(api: ApiServer) -> int:
+    """Requests for a watch so far."""
+    return api.requests.count(verb="watch")
+
+
+def load(api: ApiServer, count: int) -> None:
+    """Give the API server that many pods: p0, p1 and so on."""
+    api.load([pod(f"p{number}") for number in range(count)])

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from aiohttp import web
@@ -20,7 +20,7 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
 from tests.extender.objects import bound, node, pod
-from tests.live.harness import Bench, eventually, running
+from tests.live.harness import Bench, eventually, live_settings, running
 from tests.live.kube_harness import client_of
 
 
@@ -143,6 +143,16 @@ async def test_a79_differences_from_the_api_server_are_a_metric_and_are_mended()
         await bench.agrees()
         await bench.live._compare_and_mend()
         assert (await scraper.scrape())["gpu_extender_cache_differences"] == 0
+
+
+async def test_a79_the_cache_is_compared_with_the_api_server_now_and_then_and_is_mended() -> None:
+    settings = replace(live_settings(), compare_every_seconds=0.05)
+    async with running(node("n1"), bound("a", "n1", "GPU-n1-0", 300), settings=settings) as bench:
+        async with bench.watch_gap():
+            bench.kube.delete_pod("a")
+        # Nobody asks for it: what the watch has lost is found, and the usage is given back.
+        await bench.agrees()
+        await eventually(lambda: bench.live.compared is not None and bench.live.compared.differing == 0)
 
 
 async def test_a76_series_of_what_is_gone_go_with_it() -> None:

@@ -7,39 +7,27 @@ server has, and the test says by which requests.
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from aiohttp import web
 
-from tests.apiserver.resources import PODS as POD_RESOURCE
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import pod
 from tests.live.harness import Kube, eventually
-from tests.live.kube_harness import QUICK, NotingSink, empty_list, line, reflecting, scripted
-
-
-def stored(api: ApiServer) -> dict[str, int]:
-    """What the API server has: versions by name."""
-    return {row.name: row.version for row in api.store.tables[POD_RESOURCE].rows}
-
-
-def same(api: ApiServer, sink: NotingSink) -> Callable[[], bool]:
-    return lambda: sink.objects == stored(api)
-
-
-def lists(api: ApiServer) -> int:
-    return api.requests.count(verb="list")
-
-
-def watches(api: ApiServer) -> int:
-    return api.requests.count(verb="watch")
-
-
-def load(api: ApiServer, count: int) -> None:
-    api.load([pod(f"p{number}") for number in range(count)])
-
+from tests.live.kube_harness import (
+    QUICK,
+    NotingSink,
+    empty_list,
+    line,
+    lists,
+    load,
+    reflecting,
+    same,
+    scripted,
+    stored,
+    watches,
+)
 
 # -- the normal case ------------------------------------------------------------------------------------------------
 

@@ -17,33 +17,21 @@ from structlog.testing import capture_logs
 from extender.kube.client import KubeClient
 from extender.kube.listing import ListSettings
 from extender.kube.reflector import Reflector
-from tests.apiserver.resources import PODS as POD_RESOURCE
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import pod
 from tests.live.harness import Kube, eventually
-from tests.live.kube_harness import PODS, QUICK, NotingSink, client_of, reflecting, scripted
-
-
-def stored(api: ApiServer) -> dict[str, int]:
-    """What the API server has: versions by name."""
-    return {row.name: row.version for row in api.store.tables[POD_RESOURCE].rows}
-
-
-def same(api: ApiServer, sink: NotingSink) -> Callable[[], bool]:
-    return lambda: sink.objects == stored(api)
-
-
-def lists(api: ApiServer) -> int:
-    return api.requests.count(verb="list")
-
-
-def watches(api: ApiServer) -> int:
-    return api.requests.count(verb="watch")
-
-
-def load(api: ApiServer, count: int) -> None:
-    api.load([pod(f"p{number}") for number in range(count)])
-
+from tests.live.kube_harness import (
+    PODS,
+    QUICK,
+    NotingSink,
+    client_of,
+    lists,
+    load,
+    reflecting,
+    same,
+    scripted,
+    stored,
+)
 
 # -- lists that fail ------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.live.annotations import RETRY_AT
 from extender.live.app import LiveSettings
 from extender.live.lease import LeaseSettings
-from tests.apiserver.resources import PODS
 from tests.extender.objects import (
     CORDON,
     REGISTER,
@@ -31,29 +29,7 @@ from tests.extender.objects import (
 )
 from tests.live.harness import Bench, Extender, eventually, running
 from tests.live.harness_scheduler import Scheduler
-
-UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-
-
-def woken(bench: Bench) -> list[str]:
-    """The pods that were woken, in order of their patches; a pod as often as it was."""
-    found, last = [], dict[str, str | None]()
-    for event in bench.api.store.tables[PODS].history.after(0):
-        meta = event.row.decode()["metadata"]
-        retry = (meta.get("annotations") or {}).get(RETRY_AT)
-        if retry is not None and last.get(meta["uid"]) != retry:
-            found.append(meta["name"])
-        last[meta["uid"]] = retry
-    return found
-
-
-async def refuse(bench: Bench, *pods: Json) -> list[Json]:
-    """Create pods that no node takes."""
-    made = [bench.kube.create(each) for each in pods]
-    for each in made:
-        assert (await bench.scheduler.filter(each)).passed == []
-    await bench.caught_up()
-    return made
+from tests.live.harness_waking import UNSCHEDULABLE, refuse, woken
 
 
 async def is_woken_and_placed(bench: Bench, name: str, change: Callable[[], object], node_name: str = "n1") -> None:

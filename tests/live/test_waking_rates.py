@@ -7,12 +7,9 @@ waker beyond how many it remembers. Invariant: a wake is a patch of the pending 
 import asyncio
 from functools import partial
 
-from extender.live.annotations import RETRY_AT
 from extender.live.waker import WakeSettings
-from tests.apiserver.resources import PODS
 from tests.extender.objects import (
     CORDON,
-    Json,
     bound,
     node,
     pod,
@@ -20,34 +17,12 @@ from tests.extender.objects import (
 )
 from tests.live.harness import Bench, eventually, live_settings, report, running, stalls
 from tests.live.harness_scheduler import SchedulingQueue
-
-UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-
-
-def woken(bench: Bench) -> list[str]:
-    """The pods that were woken, in order of their patches; a pod as often as it was."""
-    found, last = [], dict[str, str | None]()
-    for event in bench.api.store.tables[PODS].history.after(0):
-        meta = event.row.decode()["metadata"]
-        retry = (meta.get("annotations") or {}).get(RETRY_AT)
-        if retry is not None and last.get(meta["uid"]) != retry:
-            found.append(meta["name"])
-        last[meta["uid"]] = retry
-    return found
+from tests.live.harness_waking import UNSCHEDULABLE, refuse, woken
 
 
 def is_woken_for_the(bench: Bench, number: int) -> bool:
     """Whether one more pod was woken since that many."""
     return len(woken(bench)) == number + 1
-
-
-async def refuse(bench: Bench, *pods: Json) -> list[Json]:
-    """Create pods that no node takes."""
-    made = [bench.kube.create(each) for each in pods]
-    for each in made:
-        assert (await bench.scheduler.filter(each)).passed == []
-    await bench.caught_up()
-    return made
 
 
 # -- order and rates ---------------------------------------------------------------------------------------------------

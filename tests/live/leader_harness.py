@@ -17,7 +17,7 @@ from extender.live.leadership import LeaseHolder, steady_seconds
 from extender.live.lease import LeaseSettings
 from tests.apiserver.resources import LEASES
 from tests.apiserver.server import ApiServer
-from tests.live.harness import Kube
+from tests.live.harness import Kube, eventually
 from tests.live.kube_harness import connection_to
 
 Json = dict[str, Any]
@@ -178,3 +178,14 @@ def write_lease(api: ApiServer, holder: str, duration: int | None = 1, **more: o
 def delete_lease(api: ApiServer) -> None:
     """Delete the Lease by hand."""
     Kube(api).send("DELETE", LEASE_PATH)
+
+
+async def leads(one: Candidate) -> None:
+    """Wait until a candidate leads."""
+    await eventually(lambda: one.leads, "a candidate leads")
+
+
+async def wait_rounds(api: ApiServer, rounds: int = 4) -> None:
+    """Wait until candidates have looked at the Lease so often."""
+    enough = api.requests.count(resource="leases") + rounds
+    await eventually(lambda: api.requests.count(resource="leases") >= enough)

@@ -49,6 +49,9 @@ async def test_a58_cards_are_told_apart_by_uuid_and_a_doubled_one_is_reported() 
     doubled = [card("GPU-a", 0), card("GPU-a", 1), card("GPU-b", 2)]
     async with running(node("n1", doubled)) as bench:
         assert problems(bench) == {("node n1 device GPU-a", ProblemCode.DUPLICATE_DEVICE)}
+        async with bench.extender.session.get("/api/v1/verify") as response:
+            (told,) = (await response.json())["problems"]
+        assert (told["object"], bool(told["message"])) == ("node n1 device GPU-a", True)
         assert await bench.scheduler.place(bench.kube.create(pod("p", memory=1000))) == "n1"
         assert bench.audit.uuids("p") == ["GPU-b"]
         assert not await takes(bench, 1)

@@ -16,7 +16,7 @@ from accounting.fit import fit_pod
 from accounting.holdings import DeviceUse, device_uses
 from accounting.mig_fit import place_on_one
 from accounting.pod import Allocation, DeviceRow, FurtherRow, Pod
-from accounting.quota import MemoryBudget
+from accounting.quota import Budget
 from accounting.snapshot import Snapshot, View
 from accounting.vendor_part import merged, vendor_parts
 
@@ -30,18 +30,18 @@ class Placement:
 
 
 def allocate(
-    snapshot: Snapshot, pod: Pod, row: int, uuids: dict[int, str], budget: MemoryBudget | None = None
+    snapshot: Snapshot, pod: Pod, row: int, uuids: dict[int, str], budget: Budget | None = None
 ) -> Placement | None:
     """Choose a pod's cards on one node; None if it does not fit there.
 
-    `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node. `budget`: what quotas leave of
-    memory, if the pod's memory depends on its cards.
+    `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node. `budget`: what quotas
+    leave, if its cards decide what the pod adds.
     """
     return allocate_in(snapshot.take(np.array([row])), pod, snapshot, uuids, budget)
 
 
 def allocate_in(
-    view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str], budget: MemoryBudget | None = None
+    view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str], budget: Budget | None = None
 ) -> Placement | None:
     """Choose a pod's cards in a view of one node, which may differ from the snapshot that it was taken from."""
     if pod.invalid:
@@ -61,17 +61,17 @@ def allocate_in(
 
 
 def _part_rows(
-    view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str], budget: MemoryBudget | None
+    view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str], budget: Budget | None
 ) -> Allocation | None:
     """Return the rows of a pod that asks for cards of one vendor: on cards that are shared, else in MIG mode."""
     own = None if budget is None else budget.of_vendor(pod.selection.vendor)
     fit = fit_pod(view, pod, snapshot, choose_cards=True)
     chosen: Chosen | None = fit.chosen if fit.feasible[0] else None
-    if chosen is not None and own is not None:
-        chosen = choose_within(view, pod, snapshot, chosen, own.mib)
+    if chosen is not None and own is not None and own.mib_of_shared_cards is not None:
+        chosen = choose_within(view, pod, snapshot, chosen, own.mib_of_shared_cards)
     if chosen is not None:
         return tuple(_rows(view, chosen, pod, position, uuids) for position in range(len(pod.containers)))
-    picks = place_on_one(view, pod, snapshot, None if own is None else own.mib)
+    picks = place_on_one(view, pod, snapshot, own and own.most)
     if picks is None:
         return None
     vendor = pod.selection.vendor

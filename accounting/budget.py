@@ -88,11 +88,6 @@ def choose_within(view: View, pod: Pod, snapshot: Snapshot, by_policy: Chosen, m
     return smallest.chosen if steps.exhausted and smallest.feasible[0] else None
 
 
-def added_memory(view: View, pod: Pod, snapshot: Snapshot, chosen: Chosen) -> int:
-    """Return the total.peak of memory that these cards of a view of one column make."""
-    return int(_Task(view, pod, snapshot).peak_of(chosen)[0])
-
-
 class _Smallest(NamedTuple):
     feasible: BoolArray
     chosen: Chosen

@@ -64,6 +64,11 @@ class Cache:
         return self._generation
 
     @property
+    def has_mig(self) -> bool:
+        """Whether any card ever was in MIG mode, so that there may be one now."""
+        return len(self._layouts) > 1
+
+    @property
     def nodes(self) -> Mapping[str, Node]:
         """The node objects by name."""
         return self._nodes
@@ -346,7 +351,7 @@ class Cache:
             number = self._vendors[vendor]
             counts = requested.count if number == 0 else requested.further_count[number - 1]
             counts[row] += sign * peak.count
-        if len(self._layouts) > 1:
+        if self.has_mig:
             self._count_slices(node, row, record, sign)
         for use in record.held:
             self._count_use(node, row, use, sign)

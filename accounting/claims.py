@@ -18,7 +18,7 @@ from accounting.device_table import BoolArray
 from accounting.filter import feasible_on
 from accounting.holdings import DeviceUse, requested_total
 from accounting.pod import Pod
-from accounting.quota import MemoryBudget
+from accounting.quota import Budget
 from accounting.snapshot import Snapshot, View
 from accounting.vendor_part import vendor_parts
 
@@ -109,7 +109,7 @@ def crowded_rows(cache: Cache, snapshot: Snapshot, pod: Pod, claims: Claims) -> 
 
 
 def claim_on(
-    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: MemoryBudget | None = None
+    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: Budget | None = None
 ) -> Claim | None:
     """Return what the pod would hold on a node beside what others claim there.
 
@@ -133,7 +133,7 @@ def claim_of(pod: Pod, node: str, placement: Placement, snapshot: Snapshot) -> C
 
 
 def place_beside(
-    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: MemoryBudget | None = None
+    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: Budget | None = None
 ) -> Placement | None:
     """Return the pod's cards on a node such that the others' claims there keep their room; None if it cannot be."""
     row, positions = snapshot.rows.get(node), cache.positions(node)

@@ -9,17 +9,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from accounting.allocate import Placement, allocate
-from accounting.budget import Chosen, added_memory
+from accounting.allocate import Placement, allocate, allocate_in
 from accounting.card_fit import wanted_memory
 from accounting.complete import STEPS
 from accounting.errors import InvariantViolation
 from accounting.filter import filter_nodes
 from accounting.fit import fit_pod
-from accounting.holdings import requested_total
+from accounting.holdings import Total, pod_total, requested_total
 from accounting.phases import Phases
 from accounting.pod import Container, DeviceRequest, Pod
-from accounting.quota import UNLIMITED, MemoryBudget, QuotaCheck, limit_text
+from accounting.quota import UNLIMITED, Budget, QuotaCheck, limit_text
 from accounting.rejection import ABSENT, CHECKS, FITS, card_ranks
 from accounting.share import Share
 from accounting.snapshot import Snapshot, View
@@ -48,7 +47,7 @@ def explain_node(
     if quota.exceeded:
         return tuple(Reason(Code.QUOTA_EXCEEDED, str(each)) for each in quota.exceeded)
     uuids = {position: uuid for uuid, position in positions.items()}
-    placement = allocate(snapshot, pod, row, uuids, quota.memory) if row >= 0 else None
+    placement = allocate(snapshot, pod, row, uuids, quota.budget) if row >= 0 else None
     if placement is not None:
         return placement
     view = snapshot.take(np.array([max(row, 0)]))
@@ -56,11 +55,11 @@ def explain_node(
         verdict = filter_nodes(snapshot, part, np.array([row]), quota=quota)
         if not verdict.feasible[0]:
             code = CODES[int(verdict.codes[0])]
-            budget = None if quota.memory is None else quota.memory.of_vendor(part.selection.vendor)
+            budget = None if quota.budget is None else quota.budget.of_vendor(part.selection.vendor)
             if budget is not None and code in (Code.QUOTA_EXCEEDED, Code.SEARCH_LIMIT):
-                fit = fit_pod(view, part, snapshot, choose_cards=True)
-                if fit.feasible[0]:
-                    return (_budget_reason(code, view, part, snapshot, budget, fit.chosen),)
+                added = _added_without_budget(view, part, snapshot, uuids)
+                if added is not None:
+                    return _budget_reasons(code, budget, added)
             return _part_reasons(code, view, part, snapshot, uuids, blockers)
     raise InvariantViolation(f"pod {pod.key} has no place on {node}, and every part of it has one")
 
@@ -73,16 +72,25 @@ def _part_reasons(
     return (node_reason,) if node_reason is not None else _card_reasons(code, view, pod, snapshot, uuids)
 
 
-def _budget_reason(
-    code: Code, view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget, chosen: Chosen
-) -> Reason:
-    """Say what the pod would add on this node, and that no other choice of cards adds little enough."""
-    added = added_memory(view, pod, snapshot, chosen)
+def _added_without_budget(view: View, pod: Pod, snapshot: Snapshot, uuids: Mapping[int, str]) -> Total | None:
+    """Return what the pod would add with the cards that it would get if no quota limited it; None if it got none."""
+    placement = allocate_in(view, pod, snapshot, dict(uuids))
+    return None if placement is None else pod_total(pod.containers, placement.allocation)[0]
+
+
+def _budget_reasons(code: Code, budget: Budget, added: Total) -> tuple[Reason, ...]:
+    """Say of each limit that these cards pass what the pod would add, and that no other choice adds little enough."""
     search = "none was found" if code is Code.SEARCH_LIMIT else "there are none"
-    return Reason(
-        code,
-        f"{limit_text(budget.limit, budget.used)}, the pod adds {added} MiB with the cards that it would get here; "
-        f"of cards with which it adds at most {max(budget.mib, 0)} {search}",
+    lefts = [(budget.memory, added.memory, " MiB"), (budget.cores, added.cores, " cores")]
+    named = [(left, amount, unit) for left, amount, unit in lefts if left is not None]
+    passed = [each for each in named if each[1] > each[0].most] or named
+    return tuple(
+        Reason(
+            code,
+            f"{limit_text(left.limit, left.used)}, the pod adds {amount}{unit} with the cards that it would get here; "
+            f"of cards with which it adds at most {max(left.most, 0)} {search}",
+        )
+        for left, amount, unit in passed
     )
 
 

@@ -14,7 +14,7 @@ from accounting.fit import fit_pod
 from accounting.holdings import requested_total
 from accounting.mig_fit import Searched, place_on_columns
 from accounting.pod import Pod
-from accounting.quota import UNLIMITED, MemoryBudget, QuotaCheck
+from accounting.quota import UNLIMITED, Budget, QuotaCheck
 from accounting.rejection import CodeArray, node_codes
 from accounting.selection_mask import accepted_vendor
 from accounting.snapshot import Snapshot, View
@@ -55,29 +55,28 @@ def filter_nodes(
     known = rows >= 0
     if len(rows) < _WORTH_TAKING * snapshot.columns:
         asked = np.maximum(rows, 0)
-        verdict = _judge(snapshot.take(asked), pod, snapshot, asked, quota.memory)
+        verdict = _judge(snapshot.take(asked), pod, snapshot, asked, quota.budget)
     else:
         every = np.arange(snapshot.columns)
-        verdict = _spread(_judge(snapshot, pod, snapshot, every, quota.memory), np.maximum(rows, 0))
+        verdict = _spread(_judge(snapshot, pod, snapshot, every, quota.budget), np.maximum(rows, 0))
     if own is not None:
         row, without = own
-        single = _judge(without, pod, without, np.arange(without.columns), quota.memory)
+        single = _judge(without, pod, without, np.arange(without.columns), quota.budget)
         _put(verdict, rows == row, single)
     return _with_unknown(verdict, ~known)
 
 
-def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget | None = None) -> BoolArray:
-    """Return (column,): whether each node can take the pod: cards, node-level rules and a budget of memory together."""
+def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: Budget | None = None) -> BoolArray:
+    """Return (column,): whether each node can take the pod: cards, node-level rules and a budget together."""
     feasible = node_open(view, pod, snapshot)
     for part in vendor_parts(pod):
         wanted = feasible
         feasible = wanted & fit_pod(view, part, snapshot, choose_cards=False, wanted=wanted).feasible
         own = None if budget is None else budget.of_vendor(part.selection.vendor)
-        if own is not None:
+        if own is not None and own.mib_of_shared_cards is not None:
             columns = np.flatnonzero(feasible)
-            feasible[columns] = within(view.take(columns), part, snapshot, own.mib).feasible
-        mib = None if own is None else own.mib
-        feasible |= place_on_columns(view, part, snapshot, wanted & ~feasible, mib).feasible
+            feasible[columns] = within(view.take(columns), part, snapshot, own.mib_of_shared_cards).feasible
+        feasible |= place_on_columns(view, part, snapshot, wanted & ~feasible, own and own.most).feasible
     return feasible
 
 
@@ -95,7 +94,7 @@ def _admits(view: View) -> BoolArray:
     return admits
 
 
-def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryBudget | None) -> Verdict:
+def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
     """Judge every column of a view; `rows` are their rows in the snapshot.
 
     Of a pod that asks for cards of several vendors, the first part that does not fit speaks for a node.
@@ -109,7 +108,7 @@ def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryB
     return first
 
 
-def _judge_part(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: MemoryBudget | None) -> Verdict:
+def _judge_part(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
     """Judge every column for the cards of one vendor."""
     count_fits = _count_fits(view, pod, snapshot)
     wanted = _admits(view) & count_fits
@@ -125,10 +124,10 @@ def _judge_part(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Me
         unresolvable[failing] = _hopeless(pod, snapshot)[rows[failing]]
     verdict = Verdict(feasible, codes, unresolvable, fit.searched)
     own = None if budget is None else budget.of_vendor(pod.selection.vendor)
-    if own is not None:
-        _keep_budget(verdict, view, pod, snapshot, own)
+    if own is not None and own.mib_of_shared_cards is not None:
+        _keep_budget(verdict, view, pod, snapshot, own.mib_of_shared_cards)
     if len(snapshot.layouts) > 1:
-        _try_mig(verdict, place_on_columns(view, pod, snapshot, wanted & ~verdict.feasible, own and own.mib))
+        _try_mig(verdict, place_on_columns(view, pod, snapshot, wanted & ~verdict.feasible, own and own.most))
     return verdict
 
 
@@ -142,12 +141,14 @@ def _try_mig(verdict: Verdict, searched: Searched) -> None:
     verdict.codes[refused & by_number] = CODE_NUMBER[Code.INSUFFICIENT_MEMORY]
     verdict.codes[searched.limited] = CODE_NUMBER[Code.SEARCH_LIMIT]
     verdict.unresolvable[searched.limited] = False
+    verdict.codes[searched.over] = CODE_NUMBER[Code.QUOTA_EXCEEDED]
+    verdict.unresolvable[searched.over] = True
 
 
-def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, budget: MemoryBudget) -> None:
+def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, mib: int) -> None:
     """Refuse the nodes that fit but on which no choice of cards keeps the budget."""
     columns = np.flatnonzero(verdict.feasible)
-    kept = within(view.take(columns), pod, snapshot, budget.mib)
+    kept = within(view.take(columns), pod, snapshot, mib)
     refused = columns[~kept.feasible]
     verdict.feasible[refused] = False
     verdict.codes[refused] = CODE_NUMBER[Code.QUOTA_EXCEEDED]

@@ -11,6 +11,8 @@ instances on one card never overlap, an init's and an app's neither (HAMi lets t
 """
 
 from collections.abc import Iterator
+from enum import Enum, auto
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +20,11 @@ import numpy.typing as npt
 
 from accounting.card_fit import fitting_cards, memory_of, open_cards
 from accounting.choice import Preference, ranking
-from accounting.device_table import BoolArray
-from accounting.holdings import pod_total
+from accounting.device_table import BoolArray, Rows
 from accounting.mig import EVERY_SLICE, MigInstance, most_instances, options
+from accounting.mig_budget import Amounts, Most, Tally, cheapest
 from accounting.phases import Asking, Phases
-from accounting.pod import DeviceRow, Pod
+from accounting.pod import DeviceRequest, Pod
 from accounting.selection_mask import accepted
 from accounting.share import Share
 from accounting.snapshot import Snapshot, View
@@ -51,30 +53,58 @@ class Searched(NamedTuple):
     limited: BoolArray
     concerned: BoolArray
     """Nodes with a card in MIG mode that the pod accepts."""
+    over: BoolArray
+    """Nodes where the pod can be placed, but nowhere within the limits on what it adds up to."""
 
 
-def place_on_columns(view: View, pod: Pod, snapshot: Snapshot, wanted: BoolArray, mib: int | None) -> Searched:
-    """Decide the wanted columns of a view. `mib`: the most memory that the pod may add up to, if that is limited."""
+class _Outcome(Enum):
+    PLACED = auto()
+    NO_PLACE = auto()
+    REFUSED = auto()
+    """No within the limits; without them it was not looked."""
+    OVER = auto()
+    UNDECIDED = auto()
+
+
+def place_on_columns(view: View, pod: Pod, snapshot: Snapshot, wanted: BoolArray, most: Most | None) -> Searched:
+    """Decide the wanted columns of a view. `most`: what the pod's total.peak may be, if that is limited.
+
+    All are searched within the limits first. What steps are left say of the nodes that were refused whether they have a
+    place without the limits; where none are left that is not decided.
+    """
     nothing = np.zeros(view.columns, np.bool_)
     if len(snapshot.layouts) == 1:
-        return Searched(nothing, nothing, nothing)
+        return Searched(nothing, nothing, nothing, nothing)
     concerned = np.logical_or.reduce(_mig_cards(view, pod, snapshot), axis=0)
-    feasible, limited = nothing.copy(), nothing.copy()
     columns = np.flatnonzero(concerned & wanted)
-    known: dict[bytes, bool | None] = {}
+    keys = _keys(view.take(columns), pod, snapshot)
+    first = {key: place for place, key in reversed([*enumerate(keys)])}
+    alone = {key: view.take(columns[place : place + 1]) for key, place in sorted(first.items(), key=itemgetter(1))}
     steps = _Steps(STEPS)
-    for column, key in zip(columns.tolist(), _keys(view.take(columns), pod, snapshot), strict=True):
-        if key not in known:
-            known[key] = _found(view.take(np.array([column])), pod, snapshot, mib, steps)
-        feasible[column], limited[column] = bool(known[key]), known[key] is None
-    return Searched(feasible, limited, concerned)
+    known = {key: _within(single, pod, snapshot, most, steps) for key, single in alone.items()}
+    for key, outcome in known.items():
+        if outcome is _Outcome.REFUSED:
+            known[key] = _why(alone[key], pod, snapshot, steps)
+    outcomes = [known[key] for key in keys]
+    return Searched(
+        _where(nothing, columns, outcomes, _Outcome.PLACED),
+        _where(nothing, columns, outcomes, _Outcome.UNDECIDED),
+        concerned,
+        _where(nothing, columns, outcomes, _Outcome.OVER),
+    )
 
 
-def place_on_one(view: View, pod: Pod, snapshot: Snapshot, mib: int | None) -> Picks | None:
-    """Return what every container gets on a view of one column, or None."""
+def _where(nothing: BoolArray, columns: Rows, outcomes: list[_Outcome], outcome: _Outcome) -> BoolArray:
+    found = nothing.copy()
+    found[columns] = [each is outcome for each in outcomes]
+    return found
+
+
+def place_on_one(view: View, pod: Pod, snapshot: Snapshot, most: Most | None) -> Picks | None:
+    """Return what every container gets on a view of one column within the limits, or None."""
     if len(snapshot.layouts) == 1 or not _mig_cards(view, pod, snapshot).any():
         return None
-    return _Search(view, pod, snapshot, mib, _Steps(STEPS)).run()
+    return _Search(view, pod, snapshot, most, _Steps(STEPS)).run()
 
 
 def _mig_cards(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
@@ -97,10 +127,20 @@ class _Steps:
         return self._left < 0
 
 
-def _found(view: View, pod: Pod, snapshot: Snapshot, mib: int | None, steps: _Steps) -> bool | None:
-    """Return whether there is a placement; None if the steps ran out before that was known."""
-    found = _Search(view, pod, snapshot, mib, steps).run()
-    return True if found is not None else None if steps.exhausted else False
+def _within(view: View, pod: Pod, snapshot: Snapshot, most: Most | None, steps: _Steps) -> _Outcome:
+    """Search one column within the limits."""
+    search = _Search(view, pod, snapshot, most, steps)
+    if search.run() is not None:
+        return _Outcome.PLACED
+    if steps.exhausted:
+        return _Outcome.UNDECIDED
+    return _Outcome.REFUSED if search.tally is not None and search.tally.refused else _Outcome.NO_PLACE
+
+
+def _why(view: View, pod: Pod, snapshot: Snapshot, steps: _Steps) -> _Outcome:
+    """Tell whether one column that has no placement within the limits has one without them."""
+    outcome = _within(view, pod, snapshot, None, steps)
+    return _Outcome.OVER if outcome is _Outcome.PLACED else outcome
 
 
 def _keys(view: View, pod: Pod, snapshot: Snapshot) -> list[bytes]:
@@ -117,8 +157,8 @@ def _keys(view: View, pod: Pod, snapshot: Snapshot) -> list[bytes]:
 class _Search:
     """The search on one node: container by container, in order of preference, with steps back."""
 
-    def __init__(self, view: View, pod: Pod, snapshot: Snapshot, mib: int | None, steps: _Steps) -> None:
-        self._view, self._pod, self._mib, self._steps = view, pod, mib, steps
+    def __init__(self, view: View, pod: Pod, snapshot: Snapshot, most: Most | None, steps: _Steps) -> None:
+        self._view, self._steps = view, steps
         self._mutex = pod.policies.card.mutex
         self._mig = view.nodes.layout > 0
         shared = accepted(view, pod.selection, snapshot)
@@ -131,6 +171,8 @@ class _Search:
         self._preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
         self._phases = Phases.of(pod)
         self._picks: Picks = {}
+        self._wanted: dict[tuple[int, int], Amounts] = {}
+        self.tally = None if most is None else Tally(pod, most, self._least_of_all())
 
     def run(self) -> Picks | None:
         """Return the first placement, or None."""
@@ -145,26 +187,33 @@ class _Search:
 
     def _inits(self, number: int, shares: list[Share]) -> bool:
         if number == len(self._phases.inits):
-            return self._within_budget()
+            return True
         asking, before = self._phases.inits[number]
         return any(self._inits(number + 1, shares) for _ in self._placed(asking, shares[before]))
 
     def _placed(self, asking: Asking, share: Share) -> Iterator[Share]:
         """Yield the copy with the container on it, for every choice of its cards; the choice is in `_picks`."""
         request = asking.request
-        plain = fitting_cards(self._view, share, request, self._plain, mutex=self._mutex)
-        in_mig = open_cards(self._view, share, self._in_mig, mutex=self._mutex)
-        order = ranking((plain | in_mig)[:, 0], self._view, share, self._preference)
+        order = ranking(self._open(request, share), self._view, share, self._preference)
         groups = [order]
         if self._preference.numa_bind and request.count > 1:
             numbers = dict.fromkeys(self._numa[card] for card in order)
             groups = [[card for card in order if self._numa[card] == number] for number in numbers]
         for group in groups:
             yield from self._cards(asking, share.fork(), group, ())
+        if self.tally is not None:
+            self.tally.forget(asking.position)
+
+    def _open(self, request: DeviceRequest, share: Share) -> BoolArray:
+        """Return (device,): the cards that may take a row on this copy."""
+        plain = fitting_cards(self._view, share, request, self._plain, mutex=self._mutex)
+        return (plain | open_cards(self._view, share, self._in_mig, mutex=self._mutex))[:, 0]
 
     def _cards(self, asking: Asking, share: Share, order: list[int], picks: tuple[Pick, ...]) -> Iterator[Share]:
         """Yield the copy for every choice of the rows that are left, from the cards in `order`."""
         wanted = asking.request.count - len(picks)
+        if self.tally is not None and not self.tally.keeps(asking.position, self._at_least(asking, order, picks)):
+            return
         if not wanted:
             self._picks[asking.position] = picks
             yield share
@@ -184,6 +233,31 @@ class _Search:
                 yield from self._cards(asking, fork, rest, (*picks, pick))
                 self._free[card] |= bits
 
+    def _at_least(self, asking: Asking, order: list[int], picks: tuple[Pick, ...]) -> Amounts:
+        """Return what a container takes at least: the rows that it has, and the least of those that are left."""
+        memory, cores = self._cheapest(asking, order, asking.request.count - len(picks))
+        return memory + sum(pick.memory for pick in picks), cores + sum(pick.cores for pick in picks)
+
+    def _least_of_all(self) -> dict[int, Amounts]:
+        """Return what each container takes at least with the node as it is."""
+        share, every = Share.of(self._view), (*self._phases.shared, *(init for init, _ in self._phases.inits))
+        return {
+            asking.position: self._cheapest(
+                asking, np.flatnonzero(self._open(asking.request, share)).tolist(), asking.request.count
+            )
+            for asking in every
+        }
+
+    def _cheapest(self, asking: Asking, order: list[int], count: int) -> Amounts:
+        offers = [(self._room(asking, card), self._smallest(asking, card)) for card in order] if count else []
+        return cheapest([offer for offer in offers if offer[0]], count)
+
+    def _smallest(self, asking: Asking, card: int) -> Amounts:
+        """Return the least memory and the least cores that a row takes of a card."""
+        layout, least = self._layouts[card], self._least(asking, card)
+        found = options(layout, self._free[card], *least) if layout else ()
+        return (min(each.memory for each in found), min(each.cores for each in found)) if found else least
+
     def _room(self, asking: Asking, card: int) -> int:
         """Return the most rows that a card could give."""
         layout = self._layouts[card]
@@ -191,8 +265,10 @@ class _Search:
 
     def _least(self, asking: Asking, card: int) -> tuple[int, int]:
         """Return the memory and the cores that a row wants of a card."""
-        request = asking.request
-        return int(np.max(memory_of(self._view, request, np.array([card])))), request.cores
+        request, key = asking.request, (asking.position, card)
+        if key not in self._wanted:
+            self._wanted[key] = int(np.max(memory_of(self._view, request, np.array([card])))), request.cores
+        return self._wanted[key]
 
     def _offers(self, asking: Asking, share: Share, card: int, picks: tuple[Pick, ...]) -> Iterator[Pick]:
         memory, cores = self._least(asking, card)
@@ -207,12 +283,3 @@ class _Search:
             for option in options(layout, self._free[card], memory, cores):
                 if every.index(option.instance) >= first:
                     yield Pick(card, option.memory, option.cores, option.instance)
-
-    def _within_budget(self) -> bool:
-        if self._mib is None:
-            return True
-        rows = tuple(
-            tuple(DeviceRow("", pick.memory, pick.cores) for pick in self._picks.get(at, ()))
-            for at in range(len(self._pod.containers))
-        )
-        return pod_total(self._pod.containers, rows)[0].memory <= self._mib

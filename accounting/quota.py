@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from accounting.holdings import Total, least_total
+from accounting.mig import MIG_MODE
 from accounting.pod import Pod
 from accounting.quota_object import Quota, managed_resources
 from accounting.quota_scope import Selector, selects
 from accounting.status import Problem, ProblemCode
-from accounting.vendor import DEFAULT_VENDOR_KEY, Vendor
+from accounting.vendor import Vendor
 from accounting.vendor_part import vendor_parts
 
 
@@ -60,30 +61,50 @@ def limit_text(limit: Limit, used: int) -> str:
     return f"quota {limit.namespace}/{limit.quota}{scopes}: {limit.resource}: hard {limit.hard}, used {used}"
 
 
-class MemoryBudget(NamedTuple):
-    """What a namespace's quotas leave of memory for a pod whose memory is known only on its cards."""
+class Left(NamedTuple):
+    """What the tightest limit on a resource leaves."""
 
-    mib: int
+    most: int
     """The most that the pod's total.peak may be."""
     limit: Limit
-    """The limit that leaves least."""
     used: int
-    vendor: str = DEFAULT_VENDOR_KEY
-    """Key of the vendor whose cards' memory it is."""
-    further: "tuple[MemoryBudget, ...]" = ()
+
+
+class Budget(NamedTuple):
+    """What a namespace's quotas leave for a pod of whose total a part is known only on its cards."""
+
+    vendor: str
+    """Key of the vendor whose cards' memory and cores it is."""
+    memory: Left | None = None
+    """Of memory, in MiB; None: not limited, or known already."""
+    cores: Left | None = None
+    """Of cores in percent of a card. Only an instance of a card in MIG mode has other cores than those asked."""
+    sized: bool = True
+    """The memory depends on shared cards too: percentages and whole cards. Else it does only in MIG mode."""
+    further: "tuple[Budget, ...]" = ()
     """The budgets of other vendors' cards."""
 
-    def of_vendor(self, vendor: str) -> "MemoryBudget | None":
+    def of_vendor(self, vendor: str) -> "Budget | None":
         """Return the budget for one vendor's cards."""
         return next((each for each in (self, *self.further) if each.vendor == vendor), None)
+
+    @property
+    def mib_of_shared_cards(self) -> int | None:
+        """The most MiB of shared cards; None if there is nothing to decide, for they have what is asked."""
+        return None if self.memory is None or not self.sized else self.memory.most
+
+    @property
+    def most(self) -> tuple[int | None, int | None]:
+        """The most MiB and the most cores of any cards; None: not limited."""
+        return self.memory and self.memory.most, self.cores and self.cores.most
 
 
 class QuotaCheck(NamedTuple):
     """What a namespace's quotas say of one pod: the limits that it would pass wherever it goes, and what is left."""
 
     exceeded: tuple[Exceeded, ...] = ()
-    memory: MemoryBudget | None = None
-    """For a pod with percentages or whole cards under a limit on memory; whether it keeps it, its cards decide."""
+    budget: Budget | None = None
+    """For a pod whose cards decide how much it adds, under a limit on that; whether it keeps it, they decide."""
 
 
 UNLIMITED = QuotaCheck()
@@ -147,18 +168,20 @@ class QuotaTable:
             self._renew(namespace)
         return sorted(self._limits)
 
-    def check(self, pod: Pod, used: Callable[..., Total]) -> QuotaCheck:
+    def check(self, pod: Pod, used: Callable[..., Total], *, mig: bool = False) -> QuotaCheck:
         """Return which limits of its namespace a pod would pass, in its true positions, and what is left for it.
 
         `used`: what the namespace's other pods that a selector takes are charged for the first vendor's cards, or with
         a vendor's key as second argument for that one's. A dimension that adds nothing passes
         no limit. What is known only on a card counts at least 1 MiB, so that a limit that is reached blocks it.
+        `mig`: there may be cards in MIG mode, whose instances have at least the memory and the cores that are asked.
         """
         limits = self.limits_of(pod.namespace)
         if not limits:
             return UNLIMITED
-        least_of = {part.selection.vendor: least_total(part.containers) for part in vendor_parts(pod)}
-        exceeded, budgets = [], dict[str, MemoryBudget]()
+        parts = {part.selection.vendor: part for part in vendor_parts(pod)}
+        least_of = {key: least_total(part.containers) for key, part in parts.items()}
+        exceeded, left = [], dict[str, dict[str, Left]]()
         for limit in limits:
             vendor = self._of_resource[limit.resource]
             if vendor.key not in least_of or not selects(limit.selector, pod.scope):
@@ -169,12 +192,17 @@ class QuotaTable:
             at_least = not certain and limit.resource == vendor.memory_resource
             if more and have + more > limit.hard:
                 exceeded.append(Exceeded(limit, have, more, at_least))
-            elif at_least and (vendor.key not in budgets or limit.hard - have < budgets[vendor.key].mib):
-                budgets[vendor.key] = MemoryBudget(limit.hard - have, limit, have, vendor.key)
-        if exceeded or not budgets:
+            elif at_least or (mig and limit.resource in instance_resources(vendor, parts[vendor.key])):
+                own, tightest = left.setdefault(vendor.key, {}), Left(limit.hard - have, limit, have)
+                own[limit.resource] = min(own.get(limit.resource, tightest), tightest, key=lambda each: each.most)
+        if exceeded or not left:
             return QuotaCheck(tuple(exceeded))
-        first, *others = budgets.values()
-        return QuotaCheck(memory=first._replace(further=tuple(others)))
+        first, *others = (self._budget(key, own, certain=least_of[key][1]) for key, own in left.items())
+        return QuotaCheck(budget=first._replace(further=tuple(others)))
+
+    def _budget(self, key: str, left: dict[str, Left], *, certain: bool) -> Budget:
+        vendor = next(each for each in self._of_resource.values() if each.key == key)
+        return Budget(key, left.get(vendor.memory_resource), left.get(vendor.cores_resource), not certain)
 
     def used_of(self, limit: Limit, used: Callable[..., Total], *arguments: object) -> Total:
         """Return what is used of the cards that a limit is about. `used` is told their vendor, if not the first."""
@@ -204,6 +232,13 @@ class QuotaTable:
             self._limits.pop(namespace, None)
         if not quotas:
             del self._of_namespace[namespace]
+
+
+def instance_resources(vendor: Vendor, pod: Pod) -> tuple[str, ...]:
+    """Return the resources of which an instance may have more than a pod asks: none if it takes no card in MIG mode."""
+    if not pod.selection.accepts_mode(MIG_MODE, mig=True):
+        return ()
+    return vendor.memory_resource, vendor.cores_resource
 
 
 def passed_problem(passed: Exceeded) -> Problem:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from accounting.holdings import Total, least_total
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
-from accounting.quota import Limit
+from accounting.quota import Limit, instance_resources
 from accounting.quota_object import managed_resources
 from accounting.quota_scope import selects
 from accounting.vendor import Vendor
@@ -28,28 +28,35 @@ class Charge(NamedTuple):
     differs: tuple[str, ...]
 
 
-def pod_charges(limits: Iterable[Limit], pod: Pod, vendor: Vendor) -> list[Charge]:
-    """Return what a pod would add to each limit that counts it."""
+def pod_charges(limits: Iterable[Limit], pod: Pod, vendor: Vendor, *, mig: bool = False) -> list[Charge]:
+    """Return what a pod would add to each limit that counts it. `mig`: there may be cards in MIG mode."""
     least, certain = least_total(pod.containers)
+    divided = instance_resources(vendor, pod) if mig and pod.asks else ()
     api = dict(pod.api_charge)
     found = []
     for limit in limits:
         if not selects(limit.selector, pod.scope):
             continue
         adds = least[managed_resources(vendor).index(limit.resource)]
-        at_least = not certain and limit.resource == vendor.memory_resource
+        in_mig = limit.resource in divided
+        at_least = in_mig or (not certain and limit.resource == vendor.memory_resource)
         api_adds = api.get(limit.resource, 0)
-        why = pod_differences(pod, limit.resource, vendor) if at_least or adds != api_adds else []
+        why = pod_differences(pod, limit.resource, vendor, in_mig=in_mig) if at_least or adds != api_adds else []
         found.append(Charge(limit, adds, at_least, api_adds, tuple(why)))
     return found
 
 
-def pod_differences(pod: Pod, resource: str, vendor: Vendor) -> list[str]:
-    """Return why the API server charges another number than `total.peak` for a pod that has a limited resource."""
+def pod_differences(pod: Pod, resource: str, vendor: Vendor, *, in_mig: bool) -> list[str]:
+    """Return why the API server charges another number than `total.peak` for a pod that has a limited resource.
+
+    `in_mig`: it has instances of cards in MIG mode, or may get some.
+    """
     requests = [container.request for container in pod.containers if container.request is not None]
     reasons = []
     if resource != vendor.count_resource and any(request.count > 1 for request in requests):
         reasons.append("the API server does not multiply by the count of cards")
+    if in_mig and resource != vendor.count_resource:
+        reasons.append("an instance of a card in mig mode may have more than is asked, which is never known to it")
     if resource == vendor.memory_resource:
         if any(request.memory_percentage for request in requests):
             reasons.append("the memory of percentages and whole cards is known on the cards only, and never to it")
@@ -73,7 +80,8 @@ def namespace_differences(limit: Limit, pods: Iterable[tuple[Pod, PodRecord]], v
         else:
             why = ["their inits are over, which the API server charges to the end"] * bool(shrunk)
             if peak != charged:
-                why += pod_differences(part_of(pod, vendor.key), limit.resource, vendor)
+                own = part_of(pod, vendor.key)
+                why += pod_differences(own, limit.resource, vendor, in_mig=bool(record.instances))
         for each in why:
             reasons[each] = reasons.get(each, 0) + 1
     return [f"{why} ({count} {'pod' if count == 1 else 'pods'})" for why, count in sorted(reasons.items())]

@@ -281,8 +281,8 @@ class Driver:
         verdict = filter_nodes(snapshot, pod, snapshot.rows_of([name]), cache.own_row(pod.uid), quota)
         have, want = None if verdict.feasible[0] else CODES[int(verdict.codes[0])], world.code(pod, name)
         self.verdicts[want or "fits"] += 1
-        self.verdicts["within a budget"] += quota.memory is not None and want is None
-        self.verdicts["beyond a budget"] += quota.memory is not None and want is Code.QUOTA_EXCEEDED
+        self.verdicts["within a budget"] += quota.budget is not None and want is None
+        self.verdicts["beyond a budget"] += quota.budget is not None and want is Code.QUOTA_EXCEEDED
         if have is Code.SEARCH_LIMIT:
             self.verdicts[have] += 1
         else:

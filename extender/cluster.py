@@ -104,14 +104,16 @@ class Cluster:
         return known or record_pod(pod if pod.node is not None else replace(pod, allocation=None))
 
     def quota_check(self, pod: Pod) -> QuotaCheck:
-        """Return which limits of its namespace a pod would pass wherever it goes, and what is left of memory for it.
+        """Return which limits of its namespace a pod would pass wherever it goes, and what is left for it.
 
         The pod as a whole counts, at its peak; its own earlier booking does not. Answered from memory, in microseconds
         per limit of the namespace.
         """
         if not self.quotas.limits_of(pod.namespace):
             return UNLIMITED
-        return self.quotas.check(pod, lambda selector, vendor=None: self._used_without(pod, selector, vendor))
+        return self.quotas.check(
+            pod, lambda selector, vendor=None: self._used_without(pod, selector, vendor), mig=self.cache.has_mig
+        )
 
     def _used_without(self, pod: Pod, selector: Selector, vendor: str | None = None) -> Total:
         """Return what the pods that a selector takes are charged, the given pod's booking left out.
@@ -164,7 +166,7 @@ class Cluster:
         """
         snapshot, quota = self.cache.snapshot(), self.quota_check(pod)
         if self.claims is not None and not quota.exceeded:
-            beside = place_beside(self.cache, snapshot, pod, node, self.claims, quota.memory)
+            beside = place_beside(self.cache, snapshot, pod, node, self.claims, quota.budget)
             if beside is not None:
                 return beside
         return explain_node(snapshot, pod, node, self.cache.positions(node), quota=quota)

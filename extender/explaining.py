@@ -41,7 +41,7 @@ def _quotas(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
     rows = []
     for vendor in cluster.settings.vendors:
         own = [limit for limit in limits if limit.resource in vendor.resources]
-        for charge in pod_charges(own, part_of(pod, vendor.key), vendor):
+        for charge in pod_charges(own, part_of(pod, vendor.key), vendor, mig=cluster.cache.has_mig):
             used, api = cluster.used_by_others(charge.limit, pod), cluster.charged_to_others(charge.limit, pod)
             why = namespace_differences(charge.limit, others, vendor) if used != api else []
             rows.append(quota_row(charge.limit, used, api) | charge_row(charge, why))
@@ -62,7 +62,7 @@ def _node(cache: Cache, pod: Pod, name: str, score: int, quota: QuotaCheck) -> d
         cache = cache.node_without(pod.uid)
     blockers = tuple(each.key for each in cache.pods_on(name) if each.blocks is not None)
     outcome = explain_node(cache.snapshot(), pod, name, cache.positions(name), blockers, quota)
-    if isinstance(outcome, Placement) and quota.memory is not None:
+    if isinstance(outcome, Placement) and quota.budget is not None:
         total, _ = pod_total(pod.containers, outcome.allocation)
         return explained_node(name, outcome, score) | {"total": total._asdict()}
     return explained_node(name, outcome, score)

@@ -82,7 +82,7 @@ class LiveHooks(Hooks):
         if self._claims is None or best is None:
             return
         cache = self._cluster.cache
-        budget = self._cluster.quota_check(pod).memory
+        budget = self._cluster.quota_check(pod).budget
         claim = claim_on(cache, cache.snapshot(), pod, best, self._claims, budget)
         if claim is not None:
             self._claims.put(pod.uid, claim, self._steady_seconds())

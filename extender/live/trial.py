@@ -44,12 +44,12 @@ class Trial:
         quota = self._quota_check(pod)
         if not self._nodes or quota.exceeded:
             return None
-        columns = np.flatnonzero(feasible_on(self._view, pod, self._snapshot, quota.memory))
+        columns = np.flatnonzero(feasible_on(self._view, pod, self._snapshot, quota.budget))
         if not len(columns):
             return None
         column = int(columns[0])
         uuids = {position: uuid for uuid, position in self._positions[column].items()}
-        placement = allocate_in(self._view.take(columns[:1]), pod, self._snapshot, uuids, quota.memory)
+        placement = allocate_in(self._view.take(columns[:1]), pod, self._snapshot, uuids, quota.budget)
         return None if placement is None else Placed(pod, column, placement)
 
     def hold(self, placed: Placed) -> None:
@@ -80,4 +80,4 @@ class Trial:
             names = charge_names(0 if vendor is None else self._snapshot.vendors[vendor])
             return Total(*(amount + sums.get(name, 0) for amount, name in zip(charged, names, strict=True)))
 
-        return self._cluster.quotas.check(pod, used)
+        return self._cluster.quotas.check(pod, used, mig=self._cluster.cache.has_mig)

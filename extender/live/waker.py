@@ -97,7 +97,7 @@ class Waker:
         facts = self._facts.pods.get(pod.uid)
         self._refused.put(pod, 0 if facts is None else facts.priority, asyncio.get_running_loop().time())
         quota = self._cluster.quota_check(pod)
-        if quota.exceeded or quota.memory is not None:
+        if quota.exceeded or quota.budget is not None:
             self._over_quota[pod.namespace] = self._cluster.cache.charges(pod.namespace)
 
     def passed(self, uid: str) -> None:

@@ -21,7 +21,7 @@ from accounting.filter import filter_nodes
 from accounting.holdings import pod_total
 from accounting.node import Node
 from accounting.pod import Container, ContainerKind, Pod
-from accounting.quota import Limit, MemoryBudget, QuotaCheck
+from accounting.quota import Budget, Left, Limit, QuotaCheck
 from accounting.status import CODES, Code
 from tests.builders import (
     app,
@@ -40,8 +40,8 @@ LIMIT = Limit("default", "gpus", "nvidia.com/gpumem", 20_000, (), enforced_by_ap
 MIXED = [make_device("GPU-small", memory=16_384), make_device("GPU-large", index=1, memory=49_152)]
 
 
-def budget(mib: int) -> MemoryBudget:
-    return MemoryBudget(mib, LIMIT, LIMIT.hard - mib)
+def budget(mib: int) -> Budget:
+    return Budget("NVIDIA", Left(mib, LIMIT, LIMIT.hard - mib))
 
 
 def judged(cache: Cache, pod: Pod, mib: int, name: str = "n1") -> Code | None:
@@ -91,7 +91,7 @@ def test_a54_on_a_node_with_both_the_card_that_keeps_it_is_taken(policy: str) ->
 def test_the_reason_names_the_quota_and_its_numbers() -> None:
     asking = make_pod("p", [app(percentage=50)])
     cache = make_cache([make_node(devices=MIXED[1:])])
-    check = QuotaCheck((), MemoryBudget(20_000, LIMIT, 0))
+    check = QuotaCheck((), budget(20_000))
     reasons = explain_node(cache.snapshot(), asking, "n1", cache.positions("n1"), quota=check)
     assert not isinstance(reasons, Placement)
     (reason,) = reasons

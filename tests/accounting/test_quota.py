@@ -276,13 +276,15 @@ def test_a54_what_is_certain_is_checked_and_the_rest_is_left_to_the_cards(ns: Na
     ns.limit({LIMIT_MEMORY: 20_000})
     check = ns.check(make_pod("p", [app(percentage=50)]))
     assert check.exceeded == ()
-    assert check.memory is not None
-    assert (check.memory.mib, check.memory.used) == (20_000, 0)
+    assert check.budget is not None
+    assert check.budget.memory is not None
+    assert check.budget.memory[::2] == (20_000, 0)
     assert ns.refuses(app(percentage=50), app(20_000)) == [MEMORY]
     ns.run("p", app(15_000))
-    later = ns.check(make_pod("q", [app(percentage=50)])).memory
+    later = ns.check(make_pod("q", [app(percentage=50)])).budget
     assert later is not None
-    assert (later.mib, later.limit.quota) == (5_000, "q")
+    assert later.memory is not None
+    assert (later.memory.most, later.memory.limit.quota) == (5_000, "q")
 
 
 @pytest.mark.parametrize("asking", [app(percentage=1), app(), init(percentage=50)])
@@ -299,8 +301,8 @@ def test_a54_an_unknown_size_below_what_is_certain_adds_nothing_yet(ns: Namespac
     ns.limit({LIMIT_MEMORY: 100})
     check = ns.check(make_pod("p", [init(percentage=10), app(100)]))
     assert check.exceeded == ()
-    assert check.memory is not None
-    assert check.memory.mib == 100
+    assert check.budget is not None
+    assert check.budget.mib_of_shared_cards == 100
 
 
 def test_a54_certain_memory_needs_no_look_at_the_cards(ns: Namespaces) -> None:

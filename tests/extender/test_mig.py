@@ -17,9 +17,23 @@ from extender.convert import convert_pod
 from extender.live.annotations import MIG, bind_annotations
 from extender.wire import core_v1
 from tests.extender.inside import run_inside
-from tests.extender.objects import ALLOCATION, Json, asks, card, container, listed, node, pod
+from tests.extender.objects import (
+    ALLOCATION,
+    CORES,
+    MEMORY,
+    Json,
+    asks,
+    bound,
+    card,
+    container,
+    listed,
+    node,
+    pod,
+    quota,
+)
 from tests.extender.serving import serving
 from tests.live.harness import running
+from tests.live.test_waking import is_woken_and_placed, refuse
 
 
 def profile(name: str, mib: int, cores: int, size: int, *starts: int) -> Json:
@@ -132,3 +146,72 @@ async def test_bind_on_an_embedded_cluster_takes_places_too() -> None:
         verified = await client.get("/api/v1/verify")
         assert verified["problems"] == []
         assert verified["devices"][0]["free"] == {"slots": 0, "memory": 40_960 - 7 * 4864, "cores": 0}
+
+
+# -- quotas ------------------------------------------------------------------------------------------------------------
+
+
+def instance(name: str = "p", mib: int = 4000, count: int = 1) -> Json:
+    return pod(name, [container("main", asks(count, mib))])
+
+
+@pytest.mark.parametrize(
+    "resource,profile_has", [(f"limits.{MEMORY}", 4864), (f"requests.{CORES}", 15)], ids=["memory", "cores"]
+)
+async def test_a_quota_counts_the_profile_and_not_what_is_asked(resource: str, profile_has: int) -> None:
+    async with serving(MIG_NODE, quota({resource: 2 * profile_has - 1})) as client:
+        await client.place(instance("first"), "n1")
+        answer = await client.filter(instance("second"), "n1")
+        assert answer["NodeNames"] == []
+        refusal = answer["FailedAndUnresolvableNodes"]["n1"]
+        assert refusal.startswith("QuotaExceeded: ")
+        assert await client.bind(instance("second"), "n1") == refusal
+        (row,) = await client.get("/api/v1/quotas")
+        assert (row["used"], row["exceeded"]) == (profile_has, False)
+    async with serving(MIG_NODE, quota({resource: 2 * profile_has})) as client:
+        await client.place(instance("first"), "n1")
+        await client.place(instance("second"), "n1")
+        (row,) = await client.get("/api/v1/quotas")
+        assert (row["used"], row["exceeded"]) == (2 * profile_has, False)
+
+
+async def test_a_quota_that_no_instance_keeps_leaves_the_shared_cards() -> None:
+    shared = node("n2", [card("GPU-s", memory=8000)])
+    async with serving(MIG_NODE, shared, quota({f"limits.{MEMORY}": 8000, f"limits.{CORES}": 0})) as client:
+        answer = await client.filter(instance(), "n1", "n2")
+        assert (answer["NodeNames"], list(answer["FailedAndUnresolvableNodes"])) == (["n2"], ["n1"])
+        await client.place(instance("first"), "n2")
+        await client.place(instance("second"), "n2")
+        used = {row["resource"]: row["used"] for row in await client.get("/api/v1/quotas")}
+        assert used == {MEMORY: 8000, CORES: 0}
+
+
+async def test_why_the_api_server_charges_less_than_an_instance_has() -> None:
+    async with serving(MIG_NODE, quota({f"limits.{MEMORY}": 9000})) as client:
+        await client.place(instance(), "n1")
+        (row,) = await client.get("/api/v1/quotas?namespace=default")
+        assert (row["used"], row["api_charge"]) == (4864, 4000)
+        (why,) = row["differs"]
+        assert "an instance of a card in mig mode may have more than is asked" in why
+
+
+def test_explain_says_at_least_and_names_the_quota(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(listed(MIG_NODE, quota({f"limits.{MEMORY}": 4863})))
+    (tmp_path / "p.json").write_text(json.dumps(instance()))
+    files = ("-f", tmp_path / "p.json", "--cluster", tmp_path / "c.json")
+    said = json.loads(run_inside("explain", *files, "-o", "json").out)
+    (row,) = said["quotas"]
+    assert (row["adds"], row["at_least"]) == (4000, True)
+    (reason,) = said["nodes"][0]["reasons"]
+    assert reason["code"] == "QuotaExceeded"
+    assert "default/gpus: nvidia.com/gpumem: hard 4863, used 0, the pod adds 4864 MiB" in reason["message"]
+
+
+async def test_on_a_live_cluster_a_charge_that_goes_down_wakes_a_pod_that_no_instance_kept_within_its_quota() -> None:
+    # What was asked would have been within the quota, and the room that comes free is on another node.
+    held = bound("a", "n2", "GPU-b", 600)
+    async with running(MIG_NODE, node("n2", [card("GPU-b")]), held, quota({f"requests.{MEMORY}": 5000})) as bench:
+        (made,) = await refuse(bench, instance())
+        assert (await bench.scheduler.filter(made)).unresolvable["n1"].startswith("QuotaExceeded")
+        await is_woken_and_placed(bench, "p", lambda: bench.kube.delete_pod("a"))
+        assert bench.live.cluster.cache.used("default").memory == 4864

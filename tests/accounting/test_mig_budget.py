@@ -151,6 +151,20 @@ def test_a_smaller_profile_that_is_taken_leaves_the_larger_one_which_the_quota_r
     assert judged(cluster, asked, "n", gpumem=19_000) == [Code.INSUFFICIENT_MEMORY]
 
 
+def test_the_search_steps_back_for_the_quota_and_judges_the_later_container_anew() -> None:
+    layout = (
+        MigProfile("1g.5gb", 5000, 15, 1, ((0, 1), (3, 1))),
+        MigProfile("2g", 10_000, 29, 2, ((2, 2),)),
+        MigProfile("4g", 20_000, 58, 4, ((4, 4),)),
+    )
+    cluster = Cluster(node("n", mig_card(layout=layout)))
+    asked = pod(memory(APP, 4000), memory(APP, 9000))
+    # The 1g lies as high as it can, and then only the 4g is left.
+    assert judged(cluster, asked, "n", gpumem=25_000) == [None]
+    assert judged(cluster, asked, "n", gpumem=15_000) == [None]
+    assert judged(cluster, asked, "n", gpumem=14_999) == [Code.QUOTA_EXCEEDED]
+
+
 def test_inits_count_beside_the_sidecars_before_them_and_not_beside_the_apps() -> None:
     cluster = Cluster(node("n", mig_card()))
     asked = pod(memory(INIT, 9000), memory(SIDECAR, 4000), memory(APP, 4000))

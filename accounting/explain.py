@@ -83,7 +83,7 @@ def _budget_reasons(code: Code, budget: Budget, added: Total) -> tuple[Reason, .
     search = "none was found" if code is Code.SEARCH_LIMIT else "there are none"
     lefts = [(budget.memory, added.memory, " MiB"), (budget.cores, added.cores, " cores")]
     named = [(left, amount, unit) for left, amount, unit in lefts if left is not None]
-    passed = [each for each in named if each[1] > each[0].most] or named
+    passed = [each for each in named if each[1] > max(each[0].most, 0)] or named
     return tuple(
         Reason(
             code,

@@ -29,7 +29,11 @@ class Tally:
         """Note what a container takes at least; returns whether the pod can still keep the limits."""
         self._noted[position] = amounts
         peak, _ = peak_and_steady((self._kinds[at], (("", own),)) for at, own in sorted(self._noted.items()))
-        kept = all(most is None or amount <= most for amount, most in zip(peak.get("", ()), self._most, strict=False))
+        return self.keeps_together(peak[""])
+
+    def keeps_together(self, amounts: tuple[int, ...]) -> bool:
+        """Return whether the pod can keep the limits if it adds up to this memory and these cores at least."""
+        kept = all(most is None or amount <= most for amount, most in zip(amounts, self._most, strict=True))
         self.refused |= not kept
         return kept
 

@@ -84,7 +84,8 @@ def place_on_columns(view: View, pod: Pod, snapshot: Snapshot, wanted: BoolArray
     known = {key: _within(single, pod, snapshot, most, steps) for key, single in alone.items()}
     for key, outcome in known.items():
         if outcome is _Outcome.REFUSED:
-            known[key] = _why(alone[key], pod, snapshot, steps)
+            free = _within(alone[key], pod, snapshot, None, steps)
+            known[key] = _Outcome.OVER if free is _Outcome.PLACED else free
     outcomes = [known[key] for key in keys]
     return Searched(
         _where(nothing, columns, outcomes, _Outcome.PLACED),
@@ -137,12 +138,6 @@ def _within(view: View, pod: Pod, snapshot: Snapshot, most: Most | None, steps: 
     return _Outcome.REFUSED if search.tally is not None and search.tally.refused else _Outcome.NO_PLACE
 
 
-def _why(view: View, pod: Pod, snapshot: Snapshot, steps: _Steps) -> _Outcome:
-    """Tell whether one column that has no placement within the limits has one without them."""
-    outcome = _within(view, pod, snapshot, None, steps)
-    return _Outcome.OVER if outcome is _Outcome.PLACED else outcome
-
-
 def _keys(view: View, pod: Pod, snapshot: Snapshot) -> list[bytes]:
     """Return for each column everything that decides about it, as bytes."""
     nodes, requested = view.nodes, view.requested
@@ -176,6 +171,8 @@ class _Search:
 
     def run(self) -> Picks | None:
         """Return the first placement, or None."""
+        if self.tally is not None and not self.tally.keeps_together(self._least_of_shared()):
+            return None
         return self._picks if self._shared(0, [Share.of(self._view)]) else None
 
     def _shared(self, place: int, shares: list[Share]) -> bool:
@@ -219,7 +216,7 @@ class _Search:
             yield share
             return
         for at, card in enumerate(order):
-            if sum(self._room(asking, each) for each in order[at:]) < wanted:
+            if sum(self._room(each, self._least(asking, each)) for each in order[at:]) < wanted:
                 return
             # A card in MIG mode may give several instances, another card one row.
             rest = order[at:] if self._layouts[card] else order[at + 1 :]
@@ -249,19 +246,35 @@ class _Search:
         }
 
     def _cheapest(self, asking: Asking, order: list[int], count: int) -> Amounts:
-        offers = [(self._room(asking, card), self._smallest(asking, card)) for card in order] if count else []
-        return cheapest([offer for offer in offers if offer[0]], count)
+        if not count:
+            return 0, 0
+        wanted = [(card, self._least(asking, card)) for card in order]
+        return cheapest([(self._room(*each), self._smallest(*each)) for each in wanted], count)
 
-    def _smallest(self, asking: Asking, card: int) -> Amounts:
+    def _least_of_shared(self) -> Amounts:
+        """Return what all sidecars and apps take at least together, as if each row asked the least of any of them."""
+        share, asked = Share.of(self._view), self._phases.shared
+        cards = [np.flatnonzero(self._open(asking.request, share)).tolist() for asking in asked]
+        offers = []
+        for card in sorted({card for each in cards for card in each}):
+            takers = [asking for asking, own in zip(asked, cards, strict=True) if card in own]
+            wanted = [self._least(asking, card) for asking in takers]
+            least = min(memory for memory, _ in wanted), min(cores for _, cores in wanted)
+            # A shared card gives every container one row.
+            room = self._room(card, least) if self._layouts[card] else len(takers)
+            offers.append((room, self._smallest(card, least)))
+        return cheapest(offers, sum(asking.request.count for asking in asked))
+
+    def _smallest(self, card: int, least: Amounts) -> Amounts:
         """Return the least memory and the least cores that a row takes of a card."""
-        layout, least = self._layouts[card], self._least(asking, card)
+        layout = self._layouts[card]
         found = options(layout, self._free[card], *least) if layout else ()
         return (min(each.memory for each in found), min(each.cores for each in found)) if found else least
 
-    def _room(self, asking: Asking, card: int) -> int:
-        """Return the most rows that a card could give."""
+    def _room(self, card: int, least: Amounts) -> int:
+        """Return the most rows of this memory and these cores that a card could give one container."""
         layout = self._layouts[card]
-        return most_instances(layout, self._free[card], *self._least(asking, card)) if layout else 1
+        return most_instances(layout, self._free[card], *least) if layout else 1
 
     def _least(self, asking: Asking, card: int) -> tuple[int, int]:
         """Return the memory and the cores that a row wants of a card."""

@@ -95,8 +95,9 @@ class Budget(NamedTuple):
 
     @property
     def most(self) -> tuple[int | None, int | None]:
-        """The most MiB and the most cores of any cards; None: not limited."""
-        return self.memory and self.memory.most, self.cores and self.cores.most
+        """The most MiB and the most cores of any cards; None: not limited. What adds nothing passes no limit."""
+        memory, cores = (None if left is None else max(left.most, 0) for left in (self.memory, self.cores))
+        return memory, cores
 
 
 class QuotaCheck(NamedTuple):

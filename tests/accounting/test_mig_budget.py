@@ -31,6 +31,7 @@ from tests.accounting.case_builders import APP, INIT, SIDECAR, Cluster, card, me
 from tests.accounting.test_mig import A100, SMALL, mig_card
 from tests.builders import uuids_on
 
+POLICY = "hami.io/gpu-scheduler-policy"
 #: As A100, of a card of twice the memory.
 A100_80: MigLayout = tuple(each._replace(memory=each.memory * 2) for each in A100)
 
@@ -134,7 +135,7 @@ def test_a_shared_card_has_what_is_asked_and_takes_the_pod() -> None:
 def test_of_two_cards_the_one_with_the_smaller_profile_is_taken(policy: str) -> None:
     large = replace(mig_card("GPU-l", index=1, layout=A100_80), memory=81_920)
     cluster = Cluster(node("n", mig_card(), large), node("large", replace(large, uuid="GPU-x")))
-    asked = pod(memory(APP, 4000), annotations={"hami.io/gpu-scheduler-policy": policy})
+    asked = pod(memory(APP, 4000), annotations={POLICY: policy})
     assert judged(cluster, asked, "n", "large", gpumem=4864) == [None, Code.QUOTA_EXCEEDED]
     assert judged(cluster, asked, "n", "large", gpumem=9728) == [None, None]
 
@@ -194,6 +195,31 @@ def test_the_reason_names_each_limit_that_the_instances_pass() -> None:
         text.format("gpumem: hard 4500", "4864 MiB", least.format(4500)),
         text.format("gpucores: hard 10", "15 cores", least.format(10)),
     ]
+
+
+@pytest.mark.parametrize("counts", [[6, 6], [3] * 4, [1] * 12], ids=str)
+@pytest.mark.parametrize("policy", ["spread", "binpack"])
+def test_containers_that_share_the_small_places_are_told_without_going_through_all_ways(
+    counts: list[int], policy: str
+) -> None:
+    large = [replace(mig_card(f"GPU-{at}", index=at, layout=A100_80), memory=81_920) for at in range(1, 5)]
+    cluster = Cluster(node("n", mig_card(), *large))
+    asked = pod(*(memory(APP, 4000, count=count) for count in counts), annotations={POLICY: policy})
+    # Seven of the twelve rows find a small place.
+    assert judged(cluster, asked, "n", gpumem=7 * 4864 + 5 * 9728) == [None]
+    assert judged(cluster, asked, "n", gpumem=7 * 4864 + 5 * 9728 - 1) == [Code.QUOTA_EXCEEDED]
+
+
+def test_a_limit_that_is_passed_already_refuses_instances_and_not_shared_cards() -> None:
+    cluster = Cluster(node("n", mig_card()), node("s", card("GPU-s", 8000)))
+    cluster.bind(pod(memory(APP, 4000), name="first"), "n")
+    # The instance has 15 cores, and the limit was lowered since.
+    assert judged(cluster, pod(memory(APP, 4000)), "n", "s", gpucores=20) == [Code.QUOTA_EXCEEDED, None]
+    check = checked(cluster, pod(memory(APP, 4000)), gpucores=5)
+    assert check.budget is not None
+    assert check.budget.most == (None, 0)
+    snapshot, asked = cluster.cache.snapshot(), pod(memory(APP, 4000))
+    assert filter_nodes(snapshot, asked, snapshot.rows_of(["n", "s"]), quota=check).feasible.tolist() == [False, True]
 
 
 # -- claims and waking -------------------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ from tests.extender.objects import (
 )
 from tests.extender.serving import serving
 from tests.live.harness import running
-from tests.live.test_waking import is_woken_and_placed, refuse
+from tests.live.harness_waking import refuse
+from tests.live.test_waking import is_woken_and_placed
 
 
 def profile(name: str, mib: int, cores: int, size: int, *starts: int) -> Json:

@@ -347,7 +347,7 @@ class Cache:
         row, requested = self._rows[node], self._table.requested
         requested.cpu_milli[row] += sign * record.cpu_milli
         self._touch(row)
-        for vendor, peak, _ in record.vendor_totals:
+        for vendor, peak, _ in record.several or ((record.vendor, record.total_peak, None),):
             number = self._vendors[vendor]
             counts = requested.count if number == 0 else requested.further_count[number - 1]
             counts[row] += sign * peak.count
@@ -381,7 +381,8 @@ class Cache:
         requested.slots[cell] += sign * slots
         requested.memory[cell] += sign * memory
         requested.cores[cell] += sign * cores
-        requested.exclusive[cell] += sign * exclusive
+        if exclusive:
+            requested.exclusive[cell] += sign
         requested.holders[cell] += sign * (1 + crowded)
         self._table.refresh(position, row)
 

@@ -5,7 +5,6 @@ must not know arrays or nodes' cards. Invariant: a record is a pure function of 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -34,8 +33,7 @@ class VendorTotals(NamedTuple):
     steady: Total
 
 
-@dataclass(frozen=True, slots=True)
-class PodRecord:
+class PodRecord(NamedTuple):
     """One pod: where it is and what it holds in each state."""
 
     uid: str
@@ -101,7 +99,7 @@ class PodRecord:
         return self.total_peak if self.state is State.PEAK else self.total_steady
 
     def in_state(self, state: State) -> "PodRecord":
-        """Return the record of the same pod in another state. What `replace` does, in a fraction of its time."""
+        """Return the record of the same pod in another state. What `_replace` does, in a fraction of its time."""
         return PodRecord(
             self.uid,
             self.namespace,
@@ -125,8 +123,7 @@ class PodRecord:
 
     def with_allocation_of(self, earlier: "PodRecord") -> "PodRecord":
         """Return this record with the cards that an earlier reading of the same pod named; see `Cache.update_pod`."""
-        return replace(
-            self,
+        return self._replace(
             peak=earlier.peak,
             steady=earlier.steady,
             total_peak=earlier.total_peak,
@@ -149,8 +146,7 @@ class PodRecord:
         if not earlier.edited and same:
             return self
         message = "was edited after the pod was bound; per card the larger of both readings counts"
-        return replace(
-            self,
+        return self._replace(
             peak=_larger(self.peak, earlier.peak),
             steady=_larger(self.steady, earlier.steady),
             # Without instances it holds all of a card in MIG mode.

@@ -26,29 +26,33 @@ class NamespaceSums:
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[PodScope, dict[str, int]]] = {}
-        self._pods: dict[tuple[str, PodScope], int] = {}
+        self._pods: dict[str, dict[PodScope, int]] = {}
 
     def add(self, namespace: str, scope: PodScope, amounts: Amounts) -> None:
         """Count one pod."""
-        key = namespace, scope
-        self._pods[key] = self._pods.get(key, 0) + 1
-        sums = self._sums.setdefault(namespace, {}).setdefault(scope, {})
+        pods = self._pods.get(namespace)
+        if pods is None:
+            pods, self._sums[namespace] = self._pods.setdefault(namespace, {}), {}
+        pods[scope] = pods.get(scope, 0) + 1
+        scopes = self._sums[namespace]
+        sums = scopes.get(scope)
+        if sums is None:
+            sums = scopes[scope] = {}
         for name, amount in amounts:
             sums[name] = sums.get(name, 0) + amount
 
     def take(self, namespace: str, scope: PodScope, amounts: Amounts) -> None:
         """Take away one pod, with the amounts with which it was counted."""
-        key = namespace, scope
-        left = self._pods[key] - 1
-        if left:
-            self._pods[key] = left
+        pods = self._pods[namespace]
+        pods[scope] -= 1
+        if pods[scope]:
             sums = self._sums[namespace][scope]
             for name, amount in amounts:
                 sums[name] -= amount
             return
-        del self._pods[key], self._sums[namespace][scope]
-        if not self._sums[namespace]:
-            del self._sums[namespace]
+        del pods[scope], self._sums[namespace][scope]
+        if not pods:
+            del self._pods[namespace], self._sums[namespace]
 
     def of(self, namespace: str, selector: Selector = ()) -> dict[str, int]:
         """Return the sums over the namespace's pods that a selector takes; a name that is missing sums to 0."""

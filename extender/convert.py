@@ -139,30 +139,27 @@ def _containers(
     invalid: list[Invalid] = []
     for list_name, entries in (("initContainers", spec.initContainers), ("containers", spec.containers)):
         for each in entries or ():
-            kind = _APP if list_name == "containers" else _KINDS.index(container_kind(each))
-            written = _managed(each.resources, tools.resources)
-            if written is None:
-                containers.append(_idle_container(each.name or "", kind))
-                continue
+            kind = _APP if list_name == "containers" else _SIDECAR if each.restartPolicy == "Always" else _INIT
+            written = _NOTHING if each.resources is None else _written(each.resources)
             read = tools.container if _is_text(written) else tools.container.__wrapped__
             container, refused, charge = read(list_name, each.name or "", kind, written)
             containers.append(container)
-            invalid.extend(refused)
-            charged.append((kind, charge))
+            if charge is not None:
+                invalid.extend(refused)
+                charged.append((kind, charge))
     overhead = spec.overhead or {}
     extra = tuple((name, charged_amount(overhead[name])) for name in tools.resources if name in overhead)
     return tuple(containers), _charge(tuple(charged), extra), invalid
 
 
-#: Quantities of the vendor's resources as written, in the order of `Vendor.resources`: the limits, then the requests;
-#: None: absent.
-_Written = tuple[object, ...]
+#: All quantities of a container as written: names and values of the limits, and of the requests.
+_Written = tuple[tuple[tuple[str, object], ...], tuple[tuple[str, object], ...]]
+_NOTHING: _Written = ((), ())
 #: What the API server charges for one container, per resource name.
 _Charge = tuple[tuple[str, int], ...]
 #: Numbers stand for kinds where results are remembered: hashing a member of an Enum is slow.
 _KINDS = (ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP)
-_APP = _KINDS.index(ContainerKind.APP)
-_TEXT = frozenset({str, type(None)})
+_INIT, _SIDECAR, _APP = range(3)
 
 
 class _Tools(NamedTuple):
@@ -173,9 +170,8 @@ class _Tools(NamedTuple):
     allocation_fields: Mapping[str, str]
     """Vendor key -> where its allocation annotation stands."""
     container: Any
-    """(list name, container name, kind, quantities) -> container, what is invalid in it, its charge. Remembered:
-
-    replicas are written alike, so most containers of a cluster are read once.
+    """(list name, container name, kind, quantities) -> container, what is invalid in it, and its charge, None if it
+    asks for nothing that is managed. Remembered: replicas are written alike, so most containers are read once.
     """
 
 
@@ -186,8 +182,10 @@ def _tools(vendors: tuple[Vendor, ...]) -> _Tools:
     @lru_cache(maxsize=16_384)
     def container(
         list_name: str, name: str, kind: int, written: _Written
-    ) -> tuple[Container, tuple[Invalid, ...], _Charge]:
+    ) -> tuple[Container, tuple[Invalid, ...], _Charge | None]:
         resources = _resources(written, names)
+        if not (resources.limits or resources.requests):
+            return Container(name, _KINDS[kind]), (), None
         requests, invalid = container_requests(resources, vendors, f"spec.{list_name}[{name}].resources")
         first = requests[0] if requests else None
         return Container(name, _KINDS[kind], first, requests[1:]), invalid, container_charge(resources, *vendors)
@@ -196,22 +194,18 @@ def _tools(vendors: tuple[Vendor, ...]) -> _Tools:
     return _Tools(names, frozenset().union(*map(_choice_keys, vendors)), fields, container)
 
 
-def _managed(resources: core_v1.Resources | None, names: tuple[str, ...]) -> _Written | None:
-    if resources is None:
-        return None
-    limits, requests = resources.limits or {}, resources.requests or {}
-    written = (*map(limits.get, names), *map(requests.get, names))
-    return None if written.count(None) == len(written) else written
+def _written(resources: core_v1.Resources) -> _Written:
+    limits, requests = resources.limits, resources.requests
+    return tuple(limits.items()) if limits else (), tuple(requests.items()) if requests else ()
 
 
 def _is_text(written: _Written) -> bool:
     """Whether all quantities are text, as an API server gives them; only then equal keys mean equal values."""
-    return _TEXT.issuperset(map(type, written))
-
-
-@lru_cache(maxsize=4_096)
-def _idle_container(name: str, kind: int) -> Container:
-    return Container(name, _KINDS[kind])
+    for part in written:
+        for _, value in part:
+            if value.__class__ is not str:
+                return False
+    return True
 
 
 @lru_cache(maxsize=16_384)
@@ -220,10 +214,10 @@ def _charge(charged: tuple[tuple[int, _Charge], ...], overhead: _Charge) -> _Cha
 
 
 def _resources(written: _Written, names: tuple[str, ...]) -> ContainerResources:
-    half = len(written) // 2
+    """Return what is written of managed resources, in the order of their names."""
     limits, requests = (
-        {name: raw for name, raw in zip(names, part, strict=True) if raw is not None}
-        for part in (written[:half], written[half:])
+        {name: quantities[name] for name in names if quantities.get(name) is not None}
+        for quantities in map(dict, written)
     )
     return ContainerResources(limits, requests)
 

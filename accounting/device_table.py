@@ -220,9 +220,10 @@ def card_load(requested: tuple[int, int, int], capacity: tuple[int, int, int]) -
 
     0 if any capacity is 0. Source: HAMi v2.10 gpu_policy.go, which has the same sum as a float times 10.
     """
-    if not all(capacity):
+    slots, memory, cores = capacity
+    if not (slots and memory and cores):
         return 0
-    return sum(used * FULL_LOAD // whole for used, whole in zip(requested, capacity, strict=True))
+    return requested[0] * FULL_LOAD // slots + requested[1] * FULL_LOAD // memory + requested[2] * FULL_LOAD // cores
 
 
 class DeviceTable:

@@ -162,6 +162,8 @@ class Pod:
     """For a pod that asks for cards of several vendors: the selections of those after `selection`'s."""
     ignored: tuple[Invalid, ...] = ()
     """Words in annotations that mean nothing and change nothing."""
+    allocation_text: str = ""
+    """In stores, in the place of the rows: what these are read from. It means nothing here."""
 
     def with_allocation(self, allocation: Allocation | UnreadableAllocation | None) -> "Pod":
         """Return the pod with other rows. What `dataclasses.replace` does, in a fraction of its time."""

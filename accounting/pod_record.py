@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accounting.holdings import DeviceUse, Total, device_uses, one_card_total, pod_total, requested_total
 from accounting.mig import UNKNOWN, MigInstance
-from accounting.pod import DeviceRow, Pod, UnreadableAllocation, further_rows
+from accounting.pod import Allocation, DeviceRow, Pod, UnreadableAllocation, further_rows
 from accounting.quota_scope import PodScope
 from accounting.status import Problem, ProblemCode
 from accounting.vendor import DEFAULT_VENDOR_KEY
@@ -166,13 +166,13 @@ def pod_state(pod: Pod) -> State:
     return State.STEADY if pod.inits_over else State.PEAK
 
 
-def record_pod(pod: Pod) -> PodRecord:
-    """Boil a pod down.
+def record_pod(pod: Pod, rows: Allocation | UnreadableAllocation | None = None) -> PodRecord:
+    """Boil a pod down. `rows`: its allocation, if the pod is given without.
 
     A bound pod that asks for cards and whose allocation is missing or unreadable holds nothing that can be counted and
     blocks instead; its total comes from its spec.
     """
-    allocation = pod.allocation
+    allocation = pod.allocation if rows is None else rows
     readable = not isinstance(allocation, UnreadableAllocation)
     if allocation is not None and not isinstance(allocation, UnreadableAllocation):
         peak, steady = device_uses(pod.containers, allocation)
@@ -186,6 +186,8 @@ def record_pod(pod: Pod) -> PodRecord:
         readable = readable and not pod.asks
     suspect = pod.node is not None and not pod.terminal and not readable
     further = () if not isinstance(allocation, tuple) else further_rows(allocation)
+    if rows is not None and (further or not readable or requested_vendors(pod) != (DEFAULT_VENDOR_KEY,)):
+        pod = pod.with_allocation(rows)
     vendors = _vendors(pod, further)
     # By position: with names it takes twice the time, and every change of a pod comes through here.
     return PodRecord(

@@ -32,7 +32,7 @@ def mig_part(vendor: str) -> str:
 def join_texts(texts: Mapping[str, str]) -> str:
     """Return one text of annotations by vendor key; "" if all are empty."""
     filled = {key: text.replace(_SEPARATOR, _NO_SEPARATOR) for key, text in texts.items() if text}
-    if filled.keys() <= {DEFAULT_VENDOR_KEY}:
+    if not filled or (len(filled) == 1 and DEFAULT_VENDOR_KEY in filled):
         return filled.get(DEFAULT_VENDOR_KEY, "")
     return _SEPARATOR + _SEPARATOR.join(part for key in sorted(filled) for part in (key, filled[key]))
 

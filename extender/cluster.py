@@ -18,7 +18,7 @@ from accounting.node import Node
 from accounting.packing.scorer import Packing
 from accounting.packing.shape import Asked
 from accounting.packing.workload import Workload
-from accounting.pod import Pod
+from accounting.pod import Allocation, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, pod_state, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import UNLIMITED, Exceeded, Limit, QuotaCheck, QuotaTable, passed_problem
@@ -278,8 +278,8 @@ class Cluster:
         self._from_files.discard(pod.uid)
         self._put(pod)
 
-    def observe_again(self, pod: Pod, allocation_text: str) -> bool:
-        """Record a bound pod, given without its rows, if it and the text of these were observed before.
+    def observe_again(self, pod: Pod) -> bool:
+        """Record a bound pod, given with the text of its rows, if it was observed like that before.
 
         At most its inits have ended or run again since. Most events are like that, and cost little here. Returns
         whether that is so.
@@ -287,23 +287,25 @@ class Cluster:
         uid = pod.uid
         if pod.node is None or self.cache.state(uid) is not PodState.ADDED:
             return False
-        if self._uids.get((pod.namespace, pod.name)) != uid or not self._pods.has(pod, allocation_text):
+        if self._uids.get((pod.namespace, pod.name)) != uid or not self._pods.has(pod):
             return False
         state = pod_state(pod)
         if self.cache.pods[uid].state is not state:
             self.cache.update_pod(self.cache.pods[uid].in_state(state))
-            self._pods.put_text(pod, allocation_text)
+            self._pods.put(pod)
         return True
 
-    def observe(self, pod: Pod, allocation_text: str = "") -> None:
+    def observe(self, pod: Pod, rows: Allocation | UnreadableAllocation | None = None) -> None:
         """Record a pod as an API server has it, or had it a moment ago: what is told may come late.
+
+        `rows`: what the text of its rows says, if it is given with that text in their place.
 
         A pod never leaves its node, so one that was seen there and is told of without a node is told of too late. Of a
         bound pod nothing that was only assumed is kept beside what is told.
         """
         if pod.node is None and not pod.terminal and self.cache.state(pod.uid) is PodState.ADDED:
             return
-        self._put(pod, allocation_text)
+        self._put(pod, rows)
 
     def assume(self, pod: Pod) -> None:
         """Book a pod, with its node and its cards, whose bind is being decided."""
@@ -375,8 +377,8 @@ class Cluster:
         self._changes += removed
         return removed
 
-    def _put(self, pod: Pod, text: str = "") -> Pod:
-        """Record a pod; returns what is kept. `text`: what its rows were read from, if they were."""
+    def _put(self, pod: Pod, rows: Allocation | UnreadableAllocation | None = None) -> Pod:
+        """Record a pod; returns what is kept. `rows`: as for `observe`."""
         earlier = self._uids.get((pod.namespace, pod.name))
         if earlier is not None and earlier != pod.uid and not self.deletions_are_told:
             self.delete_pod(earlier)
@@ -385,15 +387,17 @@ class Cluster:
             self._uids.pop((known.namespace, known.name), None)
         if known is None and not pod.invalid:
             self.note_arrival(pod)
-        record = record_pod(pod)
+        record = record_pod(pod, rows)
         if self.deletions_are_told:
             record = self._beside_earlier_reading(record)
         self.cache.add_pod(record)
         kept = self.cache.pods.get(pod.uid, record)
         if known is not None and kept.readable and not record.readable:
             # The cache keeps the cards of the last allocation that could be read; show the same rows.
-            pod, text = replace(pod, containers=known.containers, allocation=self._pods[pod.uid].allocation), ""
-        self._pods.put(pod, text)
+            pod = replace(pod, containers=known.containers).with_allocation(self._pods[pod.uid].allocation)
+        elif rows is not None and not (isinstance(rows, tuple) and any(rows)):
+            pod = pod.with_allocation(rows)
+        self._pods.put(pod)
         self._uids[pod.namespace, pod.name] = pod.uid
         self._seen.pop(pod.uid, None)
         return pod

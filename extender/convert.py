@@ -18,7 +18,7 @@ from accounting.demand import ContainerResources, charged_amount, container_char
 from accounting.errors import QuantityError
 from accounting.lifecycle import InitStatus, inits_over
 from accounting.node import Node
-from accounting.pod import Container, ContainerKind, Pod
+from accounting.pod import Allocation, Container, ContainerKind, Pod, UnreadableAllocation
 from accounting.policy import (
     Policies,
     make_policies,
@@ -79,14 +79,20 @@ def rows_text(wire: core_v1.Pod, settings: Settings) -> str:
 
 def with_rows(pod: Pod, text: str, settings: Settings) -> Pod:
     """Return a pod with the allocation that its annotations say."""
+    rows = allocation_of(pod, text, settings)
+    return pod if rows is None else pod.with_allocation(rows)
+
+
+def allocation_of(pod: Pod, text: str, settings: Settings) -> Allocation | UnreadableAllocation | None:
+    """Return the allocation that a pod's annotations say; None if they say nothing."""
     if not text:
-        return pod
+        return None
     fields = _tools(settings.vendors).allocation_fields
-    return pod.with_allocation(checked_vendors(pod, unpack_rows(text, len(pod.containers), "", fields), fields))
+    return checked_vendors(pod, unpack_rows(text, len(pod.containers), "", fields), fields)
 
 
-def convert_without_rows(wire: core_v1.Pod, settings: Settings) -> Pod:
-    """Return all of a pod but its allocation."""
+def convert_without_rows(wire: core_v1.Pod, settings: Settings, allocation_text: str = "") -> Pod:
+    """Return all of a pod but its allocation. `allocation_text`: the text that stands for it, see `rows_text`."""
     meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
     status = wire.status or core_v1.PodStatus()
     # Names of nodes and namespaces, and UUIDs of cards, stand in many pods: interned, each is in memory once.
@@ -112,6 +118,7 @@ def convert_without_rows(wire: core_v1.Pod, settings: Settings) -> Pod:
         cpu_milli=pod_cpu_milli(spec),
         further_selections=selections[1:],
         ignored=ignored,
+        allocation_text=allocation_text,
     )
 
 

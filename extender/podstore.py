@@ -6,7 +6,7 @@ put in; `charges` are the sums over the pods that are kept and not terminal of w
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from operator import attrgetter
 
 from accounting.pod import Pod
@@ -14,13 +14,6 @@ from accounting.usage import NamespaceSums
 from extender.allocation_text import pack_rows, unpack_rows
 
 _lasting = attrgetter(*(field.name for field in fields(Pod) if field.name not in ("inits_over", "allocation")))
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed(Pod):
-    """A pod whose rows are text."""
-
-    text: str = ""
 
 
 class PodStore(Mapping[str, Pod]):
@@ -43,16 +36,12 @@ class PodStore(Mapping[str, Pod]):
     def __getitem__(self, uid: str) -> Pod:
         return _unpacked(self._pods[uid])
 
-    def put(self, pod: Pod, text: str = "") -> None:
-        """Keep a pod. `text`: what its rows were read from, if they were."""
+    def put(self, pod: Pod) -> None:
+        """Keep a pod. It may be given with the text of its rows in their place."""
         allocation = pod.allocation
         if isinstance(allocation, tuple) and any(allocation):
-            pod = _packed(pod, text or pack_rows(allocation))
+            pod = replace(pod, allocation=None, allocation_text=pack_rows(allocation))
         self._keep(pod)
-
-    def put_text(self, pod: Pod, text: str) -> None:
-        """Keep a pod, given without its rows, and the text of these, which is not empty."""
-        self._keep(_packed(pod, text))
 
     def __delitem__(self, uid: str) -> None:
         pod = self._pods.pop(uid)
@@ -77,10 +66,10 @@ class PodStore(Mapping[str, Pod]):
         """Return a namespace's pods without their rows, which is quick."""
         return [pod for pod in self._pods.values() if pod.namespace == namespace]
 
-    def has(self, pod: Pod, text: str) -> bool:
-        """Whether a pod, given without its rows, and the text of these are what is kept, its inits' state apart."""
+    def has(self, pod: Pod) -> bool:
+        """Whether a pod, given with the text of its rows, is what is kept, its inits' state apart."""
         kept = self._pods.get(pod.uid)
-        return isinstance(kept, _Packed) and kept.text == text and bool(_lasting(kept) == _lasting(pod))
+        return kept is not None and bool(kept.allocation_text) and bool(_lasting(kept) == _lasting(pod))
 
     def concerning_cards(self) -> Iterator[Pod]:
         """Yield the pods that ask for or hold cards."""
@@ -96,33 +85,10 @@ def _is_charged(pod: Pod) -> bool:
 
 
 def _has_allocation(pod: Pod) -> bool:
-    return isinstance(pod, _Packed) or pod.allocation is not None
-
-
-def _packed(pod: Pod, text: str) -> _Packed:
-    return _Packed(
-        pod.uid,
-        pod.namespace,
-        pod.name,
-        pod.containers,
-        pod.node,
-        pod.terminal,
-        pod.deleting,
-        pod.inits_over,
-        None,
-        pod.invalid,
-        pod.selection,
-        pod.policies,
-        pod.api_charge,
-        pod.scope,
-        pod.cpu_milli,
-        pod.further_selections,
-        pod.ignored,
-        text,
-    )
+    return bool(pod.allocation_text) or pod.allocation is not None
 
 
 def _unpacked(pod: Pod) -> Pod:
-    if not isinstance(pod, _Packed):
+    if not pod.allocation_text:
         return pod
-    return pod.with_allocation(unpack_rows(pod.text, len(pod.containers), "allocation"))
+    return pod.with_allocation(unpack_rows(pod.allocation_text, len(pod.containers), "allocation"))

@@ -32,7 +32,7 @@ Why the cells are as they are:
 from accounting.pod import Pod
 from accounting.pod_state import PodState
 from extender.cluster import Cluster
-from extender.convert import convert_without_rows, rows_text, with_rows
+from extender.convert import allocation_of, convert_without_rows, rows_text
 from extender.live.annotations import scheduler_keys
 from extender.live.facts import Facts, is_older, pod_facts
 from extender.wire import core_v1
@@ -63,25 +63,25 @@ class PodTable:
         cards either if it was told just like this before.
         """
         settings = self._cluster.settings
-        pod, text = convert_without_rows(wire, settings), rows_text(wire, settings)
-        is_new = not self._cluster.observe_again(pod, text)
         # Nobody but the Binding says which cards a pod holds.
-        if pod.node is not None and (is_new or by_read):
-            pod = with_rows(pod, text, settings)
-        if is_new and (pod.terminal or not (pod.asks or pod.allocation is not None)):
+        is_bound = wire.spec is not None and bool(wire.spec.nodeName)
+        pod = convert_without_rows(wire, settings, rows_text(wire, settings) if is_bound else "")
+        is_new = not self._cluster.observe_again(pod)
+        rows = allocation_of(pod, pod.allocation_text, settings) if is_new or by_read else None
+        if is_new and (pod.terminal or not (pod.asks or rows is not None)):
             self._forget(pod.uid)
             if pod.node is not None and not pod.terminal:
                 self._cluster.put_cardless_pod(pod)
             else:
                 self._cluster.cache.remove_cardless_pod(pod.uid)
-            return pod
+            return pod.with_allocation(rows)
         new, known = pod_facts(wire, self._keys), self._facts.pods.get(pod.uid)
         if known is not None and not by_read and is_older(new.resource_version, known.resource_version):
             new = new._replace(resource_version=known.resource_version, rejection=known.rejection)
         self._facts.pods[pod.uid] = new
         if is_new:
-            self._cluster.observe(pod, text)
-        return pod
+            self._cluster.observe(pod, rows)
+        return pod.with_allocation(rows) if by_read else pod
 
     def version(self, uid: str) -> str:
         """Return the newest resourceVersion that is known of a pod, "" if none is."""

@@ -17,7 +17,8 @@ from accounting import reference
 from accounting.node import Node
 from accounting.pod import Pod
 from extender.config import Settings
-from extender.convert import convert_node, convert_pod
+from extender.convert import convert_pod
+from extender.convert_node import convert_node
 from extender.wire import core_v1
 
 Json = dict[str, Any]

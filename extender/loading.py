@@ -15,7 +15,8 @@ from accounting.quota_object import Quota
 from accounting.status import Problem, ProblemCode
 from extender.cluster import Objects
 from extender.config import Settings
-from extender.convert import convert_node, convert_pod, convert_quota
+from extender.convert import convert_pod
+from extender.convert_node import convert_node, convert_quota
 from extender.manifests import InputError, Manifest, read_manifests
 from extender.wire import core_v1
 

@@ -21,7 +21,8 @@ from accounting.rejection import CodeArray
 from accounting.score import score_nodes
 from accounting.status import CODES
 from extender.cluster import Cluster
-from extender.convert import convert_node, convert_pod
+from extender.convert import convert_pod
+from extender.convert_node import convert_node
 from extender.hooks import Hooks
 from extender.texts import WIRE_TEXTS, wire_text
 from extender.wire import core_v1

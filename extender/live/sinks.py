@@ -11,7 +11,7 @@ import msgspec
 
 from accounting.pod_record import PodRecord
 from extender.cluster import Cluster
-from extender.convert import convert_node, convert_quota
+from extender.convert_node import convert_node, convert_quota
 from extender.kube.reflector import Change, Taken
 from extender.live.facts import Facts, NodeFacts, is_older, node_facts
 from extender.live.podtable import PodTable

@@ -16,7 +16,8 @@ from accounting.pod_record import State, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import QuotaTable
 from extender.cluster import Cluster
-from extender.convert import convert_node, convert_pod, convert_quota
+from extender.convert import convert_pod
+from extender.convert_node import convert_node, convert_quota
 from extender.live.facts import Facts
 from extender.wire import core_v1
 

@@ -14,7 +14,8 @@ from accounting.pod import ContainerKind, DeviceRequest, Pod, UnreadableAllocati
 from accounting.policy import CardKey, NodePolicy, Weights
 from accounting.quota_object import Quota
 from extender.config import Settings
-from extender.convert import convert_node, convert_pod, convert_quota
+from extender.convert import convert_pod
+from extender.convert_node import convert_node, convert_quota
 from extender.wire import core_v1
 from tests.extender.objects import (
     CORDON,

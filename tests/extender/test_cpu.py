@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from extender.config import Settings
-from extender.convert import convert_node, convert_pod
+from extender.convert import convert_pod
+from extender.convert_node import convert_node
 from extender.cpu import pod_cpu_milli
 from extender.wire import core_v1
 

@@ -19,7 +19,8 @@ from extender.allocation_text import join_texts, pack_rows, unpack_rows
 from extender.cli import main
 from extender.cluster import Cluster
 from extender.config import Settings
-from extender.convert import convert_node, convert_pod, convert_quota
+from extender.convert import convert_pod
+from extender.convert_node import convert_node, convert_quota
 from extender.live.annotations import bind_annotations
 from extender.verbs import Verbs
 from extender.wire import core_v1

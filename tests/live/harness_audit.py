@@ -14,7 +14,8 @@ from accounting.reference import Amounts
 from benchmarks.random_events import expected_numbers, numbers
 from extender.cluster import Cluster
 from extender.config import Settings
-from extender.convert import convert_node, convert_pod
+from extender.convert import convert_pod
+from extender.convert_node import convert_node
 from extender.wire import core_v1
 from tests.apiserver.history import Event
 from tests.apiserver.resources import NODES, PODS, Resource

@@ -24,6 +24,7 @@ from benchmarks.kill_process import Extender, Gate
 from benchmarks.kill_scheduler import Scheduler
 from benchmarks.kill_watcher import Violation, Watcher
 from benchmarks.processes import running
+from tests.apiserver.kubelets import Kubelets
 from tests.apiserver.node_actor import NodeActor
 
 Json = dict[str, Any]
@@ -124,7 +125,7 @@ class _Trial:
             scheduling = world.create_task(self._scheduler.run())
             others = [
                 world.create_task(self._watcher.follow()),
-                world.create_task(NodeActor(self._api).follow(_RUN_SECONDS)),
+                world.create_task(Kubelets(NodeActor(self._api), _RUN_SECONDS).follow()),
             ]
             await disarm(self._control, slow_list=False)
             await self._start()

@@ -1,18 +1,15 @@
-"""Plays the kubelet and HAMi's device plugin of every node, over HTTP.
+"""Plays the kubelet and HAMi's device plugin of every node, step by step, over HTTP.
 
 It exists because without them no pod gets beyond its Binding: no status changes, and the node's lock stays taken. It
-must not know the extender. Invariant: it writes what a kubelet and the plugin write and nothing else: statuses, the
-final delete, the blanked rows, bind-phase and the lock.
+must not know the extender, nor when a step is due. Invariants: it writes what a kubelet and the plugin write and
+nothing else: statuses, the final delete, the blanked rows, bind-phase and the lock. A step concerns one pod by its UID
+from its first request to its last: whoever has the name afterwards is never touched. What is written follows from the
+pod at the version that is replaced. A step that was broken off goes on where it was: what has ended does not run again.
 
-Tests call its steps one by one; `follow` does them for every pod that is bound, until it is cancelled. As a process:
-
-    python -m tests.apiserver.node_actor URL [--run-seconds 5]
+`kubelets.py` does the steps by itself for every pod that is bound.
 """
 
-import argparse
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,157 +23,167 @@ from tests.apiserver.resources import Json
 TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
 BIND_PHASE = "hami.io/bind-phase"
 NODE_LOCK = "hami.io/mutex.lock"
-_RETRY_SECONDS = 0.2
-_TRIES = 50
-_WORKS = ("allocate", "run", "let go")
-_LINE_BYTES = 2**22
 _MERGE = {"Content-Type": "application/merge-patch+json"}
-Work = Callable[[], Coroutine[Any, Any, object]]
+_NOT_FOUND, _CONFLICT = 404, 409
+States = Mapping[str, State]
+
+
+class PodGone(Exception):
+    """The pod is no more. Its name may be another one's by now."""
+
+
+class _Conflict(Exception):
+    """The object is not the one, or not at the version, that the write was for."""
 
 
 class NodeActor:
-    """The actor. Its session has the base URL and the credentials."""
+    """The actor. Its session has the base URL and the credentials.
+
+    Steps name a pod and may name its UID; without one they are for the pod that has the name when they begin. They
+    raise PodGone, ClientError or OSError, and may be repeated until they do not.
+    """
 
     def __init__(self, session: aiohttp.ClientSession, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._session = session
+        self.session = session
         self._now = now
-        self._begun: set[tuple[str, str]] = set()
 
     # ------------------------------------------------------------------------------------------------------- plugin
 
-    async def allocate(self, namespace: str, name: str) -> None:
+    async def allocate(self, namespace: str, name: str, uid: str | None = None) -> None:
         """All Allocate calls of a pod: its rows are blanked one by one, the phase is success, the lock is gone."""
-        pod = await self.pod(namespace, name)
-        text = _annotations(pod).get(TO_ALLOCATE, "")
-        while has_rows(text):
-            text = blank_next_row(text)
-            await self._annotate(namespace, name, {TO_ALLOCATE: text})
-        await self._annotate(namespace, name, {BIND_PHASE: "success"})
+        pod = await self.pod(namespace, name, uid)
+        while has_rows(text := _annotations(pod).get(TO_ALLOCATE, "")):
+            pod = await self._annotate(pod, {TO_ALLOCATE: blank_next_row(text)})
+        pod = await self._annotate(pod, {BIND_PHASE: "success"})
         await self.unlock(pod["spec"]["nodeName"], namespace, name)
 
-    async def fail_allocation(self, namespace: str, name: str) -> None:
+    async def fail_allocation(self, namespace: str, name: str, uid: str | None = None) -> None:
         """An Allocate call that fails: the phase is failed, the lock is gone."""
-        pod = await self.pod(namespace, name)
-        await self._annotate(namespace, name, {BIND_PHASE: "failed"})
+        pod = await self._annotate(await self.pod(namespace, name, uid), {BIND_PHASE: "failed"})
         await self.unlock(pod["spec"]["nodeName"], namespace, name)
 
     async def unlock(self, node: str, namespace: str, name: str) -> None:
-        """Remove the node's lock if this pod holds it."""
+        """Remove the node's lock if this pod holds it. As the plugin's, it names no UID."""
         path = f"/api/v1/nodes/{node}"
-        found = await self._get(path)
-        if found is not None and _annotations(found).get(NODE_LOCK, "").endswith(f",{namespace},{name}"):
+        while (found := await self._get(path)) is not None:
+            if not _annotations(found).get(NODE_LOCK, "").endswith(f",{namespace},{name}"):
+                return
             version = found["metadata"]["resourceVersion"]
-            await self._patch(path, {"metadata": {"resourceVersion": version, "annotations": {NODE_LOCK: None}}})
+            try:
+                await self._patch(path, {"metadata": {"resourceVersion": version, "annotations": {NODE_LOCK: None}}})
+            except _Conflict:
+                continue
+            return
 
     # ------------------------------------------------------------------------------------------------------ kubelet
 
-    async def set_states(self, namespace: str, name: str, states: dict[str, State]) -> Json:
+    async def set_states(self, namespace: str, name: str, states: States) -> Json:
         """Report containers in these states; the pod afterwards."""
-        pod = await self.pod(namespace, name)
-        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status_of(pod, states, self.time())}
-        return await self._patch(f"{_path(namespace, name)}/status", body)
+        return await self._report(await self.pod(namespace, name), lambda _: states)
 
     async def start(self, namespace: str, name: str, *containers: str) -> Json:
         """Containers run from now on."""
-        return await self.set_states(namespace, name, {one: Running(self.time()) for one in containers})
+        return await self._start(await self.pod(namespace, name), *containers)
 
     async def end(self, namespace: str, name: str, *containers: str, exit_code: int = 0) -> Json:
         """Containers ended now."""
-        status, now = (await self.pod(namespace, name)).get("status", {}), self.time()
-        started = {one: state_in(status, one).get("running", {}).get("startedAt", now) for one in containers}
-        ended: dict[str, State] = {one: Terminated(exit_code, started[one], now) for one in containers}
-        return await self.set_states(namespace, name, ended)
+        return await self._end(await self.pod(namespace, name), *containers, exit_code=exit_code)
 
-    async def run(self, namespace: str, name: str) -> Json:
-        """From the first init to running apps: each init runs and ends with 0, each sidecar starts in its turn."""
-        spec = (await self.pod(namespace, name))["spec"]
-        for container in spec.get("initContainers") or []:
-            await self.start(namespace, name, container["name"])
-            if not is_sidecar(container):
-                await self.end(namespace, name, container["name"])
-        return await self.start(namespace, name, *(one["name"] for one in spec["containers"]))
+    async def finish_inits(self, namespace: str, name: str, uid: str | None = None) -> Json:
+        """Each init that has not ended with 0 runs and does, each sidecar starts in its turn."""
+        pod = await self.pod(namespace, name, uid)
+        for container in pod["spec"].get("initContainers") or []:
+            state = _state(pod, container)
+            if is_sidecar(container):
+                pod = pod if "running" in state else await self._start(pod, container["name"])
+            elif state.get("terminated", {}).get("exitCode") != 0:
+                pod = pod if "running" in state else await self._start(pod, container["name"])
+                pod = await self._end(pod, container["name"])
+        return pod
 
-    async def finish(self, namespace: str, name: str, exit_code: int = 0) -> Json:
+    async def run(self, namespace: str, name: str, uid: str | None = None) -> Json:
+        """From the first init to running apps."""
+        pod = await self.finish_inits(namespace, name, uid)
+        waiting = [one["name"] for one in pod["spec"]["containers"] if not _state(pod, one).keys() - {"waiting"}]
+        return await self._start(pod, *waiting)
+
+    async def finish(self, namespace: str, name: str, exit_code: int = 0, *, uid: str | None = None) -> Json:
         """Apps end, then sidecars are ended; a pod that is not restarted is Succeeded or Failed."""
-        spec = (await self.pod(namespace, name))["spec"]
-        pod = await self.end(namespace, name, *(one["name"] for one in spec["containers"]), exit_code=exit_code)
-        sidecars = [one["name"] for one in spec.get("initContainers") or [] if is_sidecar(one)]
-        return await self.end(namespace, name, *sidecars) if sidecars else pod
+        pod = await self.pod(namespace, name, uid)
+        pod = await self._end(pod, *_not_ended(pod, pod["spec"]["containers"]), exit_code=exit_code)
+        sidecars = [one for one in pod["spec"].get("initContainers") or [] if is_sidecar(one)]
+        return await self._end(pod, *_not_ended(pod, sidecars))
 
     async def let_go(self, namespace: str, name: str, uid: str) -> None:
         """The final delete of a pod whose containers are gone."""
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-        async with self._session.delete(_path(namespace, name), json=body) as response:
-            if response.status not in (200, 404, 409):
-                response.raise_for_status()
-
-    # --------------------------------------------------------------------------------------------------- by itself
-
-    async def follow(self, run_seconds: float | None = None) -> None:
-        """Allocate, run and let go every bound pod, until cancelled. With `run_seconds`, pods finish after it."""
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                with suppress(aiohttp.ClientError, ConnectionError):
-                    await self._follow_once(tasks, run_seconds)
-                await asyncio.sleep(_RETRY_SECONDS)
-
-    async def _follow_once(self, tasks: asyncio.TaskGroup, run_seconds: float | None) -> None:
-        query = {"fieldSelector": "spec.nodeName!=", "watch": "true"}
-        unlimited = aiohttp.ClientTimeout(total=None)
-        async with self._session.get("/api/v1/pods", params=query, timeout=unlimited) as response:
+        async with self.session.delete(_path(namespace, name), json=body) as response:
+            if response.status == _NOT_FOUND:
+                return
+            if response.status == _CONFLICT:
+                # Another pod has the name, or the delete is to be repeated.
+                await self.pod(namespace, name, uid)
             response.raise_for_status()
-            while line := await response.content.readline():
-                event = orjson.loads(line)
-                if event["type"] in ("ADDED", "MODIFIED"):
-                    self._begin(tasks, event["object"], run_seconds)
-                elif event["type"] == "DELETED":
-                    uid = event["object"]["metadata"]["uid"]
-                    self._begun -= {(uid, what) for what in _WORKS}
 
-    def _begin(self, tasks: asyncio.TaskGroup, pod: Json, run_seconds: float | None) -> None:
-        meta, phase = pod["metadata"], pod.get("status", {}).get("phase")
-        key = (meta["namespace"], meta["name"])
-        if meta.get("deletionTimestamp"):
-            self._once(tasks, meta["uid"], "let go", lambda: self.let_go(*key, meta["uid"]))
-        elif _annotations(pod).get(BIND_PHASE) == "allocating":
-            self._once(tasks, meta["uid"], "allocate", lambda: self.allocate(*key))
-        elif phase == "Pending":
-            self._once(tasks, meta["uid"], "run", lambda: self._live(*key, run_seconds))
+    # ----------------------------------------------------------------------------------------------------- statuses
 
-    def _once(self, tasks: asyncio.TaskGroup, uid: str, what: str, work: Work) -> None:
-        if (uid, what) not in self._begun:
-            self._begun.add((uid, what))
-            tasks.create_task(_persistently(work))
+    async def _start(self, pod: Json, *containers: str) -> Json:
+        return await self._report(pod, lambda _: {one: Running(self.time()) for one in containers})
 
-    async def _live(self, namespace: str, name: str, run_seconds: float | None) -> None:
-        await self.run(namespace, name)
-        if run_seconds is not None:
-            await asyncio.sleep(run_seconds)
-            await self.finish(namespace, name)
+    async def _end(self, pod: Json, *containers: str, exit_code: int = 0) -> Json:
+        def ended(now: Json) -> States:
+            time = self.time()
+            running = {one: state_in(now.get("status", {}), one).get("running", {}) for one in containers}
+            return {one: Terminated(exit_code, running[one].get("startedAt", time), time) for one in containers}
 
-    # --------------------------------------------------------------------------------------------------------- HTTP
+        return await self._report(pod, ended)
+
+    async def _report(self, pod: Json, states: Callable[[Json], States]) -> Json:
+        def status(now: Json) -> Json:
+            return {"status": status_of(now, states(now), self.time())}
+
+        return await self._write(pod, status, "/status") if states(pod) else pod
 
     def time(self) -> str:
         """Now, as it is written in statuses."""
         return format_time(self._now())
 
-    async def pod(self, namespace: str, name: str) -> Json:
-        """The pod. Raises ClientResponseError."""
-        async with self._session.get(_path(namespace, name)) as response:
-            response.raise_for_status()
-            return await response.json()
+    # --------------------------------------------------------------------------------------------------------- HTTP
+
+    async def pod(self, namespace: str, name: str, uid: str | None = None) -> Json:
+        """The pod. Raises PodGone, ClientError or OSError."""
+        pod = await self._get(_path(namespace, name))
+        if pod is None or uid not in (None, pod["metadata"]["uid"]):
+            raise PodGone(f"{namespace}/{name} ({uid})")
+        return pod
+
+    async def _annotate(self, pod: Json, annotations: dict[str, str]) -> Json:
+        return await self._write(pod, lambda _: {"metadata": {"annotations": annotations}})
+
+    async def _write(self, pod: Json, change: Callable[[Json], Json], subresource: str = "") -> Json:
+        """Patch the pod with what follows from it, from a newer version of it if it has changed; what it is then."""
+        meta = pod["metadata"]
+        path = _path(meta["namespace"], meta["name"])
+        while True:
+            fixed = {key: pod["metadata"][key] for key in ("uid", "resourceVersion")}
+            body = change(pod)
+            try:
+                written = await self._patch(path + subresource, body | {"metadata": fixed | body.get("metadata", {})})
+            except _Conflict:
+                written = None
+            if written is not None:
+                return written
+            pod = await self.pod(meta["namespace"], meta["name"], meta["uid"])
 
     async def _get(self, path: str) -> Json | None:
-        async with self._session.get(path) as response:
-            return await response.json() if response.status == 200 else None
+        async with self.session.get(path) as response:
+            return await _body(response)
 
-    async def _annotate(self, namespace: str, name: str, annotations: dict[str, str]) -> None:
-        await self._patch(_path(namespace, name), {"metadata": {"annotations": annotations}})
-
-    async def _patch(self, path: str, body: Json) -> Json:
-        async with self._session.patch(path, data=orjson.dumps(body), headers=_MERGE) as response:
-            response.raise_for_status()
-            return await response.json()
+    async def _patch(self, path: str, body: Json) -> Json | None:
+        async with self.session.patch(path, data=orjson.dumps(body), headers=_MERGE) as response:
+            if response.status == _CONFLICT:
+                raise _Conflict
+            return await _body(response)
 
 
 def has_rows(text: str) -> bool:
@@ -192,19 +199,21 @@ def blank_next_row(text: str) -> str:
     return "".join(f"{row};" for row in rows)
 
 
-async def _persistently(work: Work) -> None:
-    for _ in range(_TRIES):
-        try:
-            await work()
-        except aiohttp.ClientResponseError as error:
-            if error.status == 404:
-                # The pod was deleted meanwhile.
-                return
-        except (aiohttp.ClientError, ConnectionError):
-            pass
-        else:
-            return
-        await asyncio.sleep(_RETRY_SECONDS)
+async def _body(response: aiohttp.ClientResponse) -> Json | None:
+    """The object; None if there is none. Raises ClientError for any other answer: it says nothing about the object."""
+    if response.status == _NOT_FOUND:
+        return None
+    response.raise_for_status()
+    found: Json = orjson.loads(await response.read())
+    return found
+
+
+def _state(pod: Json, container: Json) -> dict[str, Any]:
+    return state_in(pod.get("status", {}), container["name"])
+
+
+def _not_ended(pod: Json, containers: list[Json]) -> list[str]:
+    return [one["name"] for one in containers if "terminated" not in _state(pod, one)]
 
 
 def _annotations(obj: Json) -> dict[str, str]:
@@ -213,23 +222,3 @@ def _annotations(obj: Json) -> dict[str, str]:
 
 def _path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
-
-
-async def _main(url: str, run_seconds: float | None) -> None:
-    async with aiohttp.ClientSession(url, read_bufsize=_LINE_BYTES) as session:
-        await NodeActor(session).follow(run_seconds)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Follow all pods until interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m tests.apiserver.node_actor", description="Play all kubelets.")
-    parser.add_argument("url")
-    parser.add_argument("--run-seconds", type=float, help="how long apps run; default: for ever")
-    arguments = parser.parse_args(argv)
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_main(arguments.url, arguments.run_seconds))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

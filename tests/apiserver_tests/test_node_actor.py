@@ -1,16 +1,12 @@
 """The kubelet and the plugin that are played: statuses of a kubelet, rows and lock of HAMi's plugin."""
 
-import asyncio
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.apiserver.node_actor import NODE_LOCK, TO_ALLOCATE, NodeActor, blank_next_row, has_rows
 from tests.apiserver.pod_statuses import Running, Waiting
-from tests.apiserver.server import ApiServer
 from tests.apiserver_tests.helpers import NODES, PODS, Client
 
 ROW = "GPU-a,NVIDIA,1000,10:"
@@ -129,32 +125,3 @@ def test_rows_are_blanked_as_the_plugin_writes_them() -> None:
     assert blank_next_row(text) == f";{ROW};;"
     assert blank_next_row(blank_next_row(text)) == ";;;;"
     assert not has_rows(";;;;")
-
-
-async def test_it_follows_pods_by_itself(server: ApiServer, client: Client, actor: NodeActor) -> None:
-    server.faults.add(fault="truncate", verb="watch", resource="pods", nth=3)
-    server.faults.add(fault="status", code=500, verb="patch", resource="pods", times=1)
-    await client.ok("POST", NODES, {"metadata": {"name": "n", "annotations": {NODE_LOCK: "2026-11-29T16:18:33Z,ns,a"}}})
-    player = asyncio.create_task(actor.follow(run_seconds=0.05))
-    try:
-        await bound_pod(client, policy="Never", **{TO_ALLOCATE: f"{ROW};", "hami.io/bind-phase": "allocating"})
-        await until(client, lambda pod: pod["status"]["phase"] == "Succeeded")
-        pod = await client.ok("GET", f"{PODS}/a")
-        assert pod["metadata"]["annotations"][TO_ALLOCATE] == ";;"
-        assert "annotations" not in (await client.ok("GET", f"{NODES}/n"))["metadata"]
-        await client.ok("DELETE", f"{PODS}/a")
-        await client.create("b")
-        await client.bind("b")
-        await until(client, lambda pod: pod["status"]["phase"] == "Running", "b")
-        await client.ok("DELETE", f"{PODS}/b")
-        await until(client, lambda pod: pod.get("reason") == "NotFound", "b")
-    finally:
-        player.cancel()
-        with suppress(asyncio.CancelledError, aiohttp.ClientError):
-            await player
-
-
-async def until(client: Client, holds: Any, name: str = "a") -> None:  # noqa: ANN401 - a predicate
-    async with asyncio.timeout(20):
-        while not holds((await client.send("GET", f"{PODS}/{name}"))[1]):  # noqa: ASYNC110 - the state is the server's
-            await asyncio.sleep(0.02)

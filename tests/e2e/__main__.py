@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _pytest_arguments(arguments: argparse.Namespace, minors: Sequence[str]) -> list[str]:
     options = [f"--minor={minor}" for minor in minors] + [f"--scenario={one}" for one in arguments.scenario]
     options += ["--quick"] if arguments.quick else []
+    options += [f"--repeat={arguments.repeat}"]
     options += [f"--figures={arguments.output.resolve()}"] if arguments.output else []
     options += [f"--folder={arguments.folder.resolve()}"] if arguments.folder else []
     options += ["-k", arguments.only] if arguments.only else []
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         "--scenario", action="append", default=[], metavar="N", help="1 to 8, admission or conformance, repeatable"
     )
     parser.add_argument("--quick", action="store_true", help="of these only the ones that take seconds")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how often each is played; default: once")
     parser.add_argument("--only", metavar="TEXT", help="of these only the ones whose name contains it")
     parser.add_argument("--where-possible", action="store_true", help="without Go, say so and be content")
     parser.add_argument("--folder", type=Path, help="where evidence is left; default: a new temporary folder")

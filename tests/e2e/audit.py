@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import aiohttp
@@ -21,11 +20,12 @@ from accounting.node import Node
 from accounting.pod import Pod
 from accounting.reference import Amounts
 from benchmarks.kill_watcher import read_node, read_pod
+from tests.apiserver.beside import Beside
 
 Json = dict[str, Any]
 _UNLIMITED: Final = aiohttp.ClientTimeout(total=None)
 _AGAIN_SECONDS: Final = 0.1
-_OK: Final = 200
+_GONE: Final = 410
 Take = Callable[[str, Json], None]
 
 
@@ -57,6 +57,10 @@ class Audit:
             tasks.create_task(self._follow("nodes", self._take_node, self.nodes, lambda obj: obj["metadata"]["name"]))
             tasks.create_task(self._follow("pods", self._take_pod, self.pods, lambda obj: obj["metadata"]["uid"]))
 
+    def note(self, text: str) -> None:
+        """Write something down in the timeline."""
+        self.timeline.append(f"{time.monotonic() - self._begun:8.3f} {text}")
+
     async def close(self) -> None:
         """Close its connections."""
         await self._session.close()
@@ -64,31 +68,39 @@ class Audit:
     async def _follow(self, what: str, take: Take, known: dict[str, Json], key: Callable[[Json], str]) -> None:
         lists = 0
         while True:
-            with suppress(aiohttp.ClientError, OSError):
-                version = await self._list(what, take, known, key)
+            try:
+                version, items = await self._list(what)
+                self.gaps += lists > 0
                 lists += 1
-                self.gaps += lists > 1
+                await self._take_list(items, take, known, key)
                 while version:
                     version = await self._watch(what, take, version)
+            except (aiohttp.ClientError, OSError) as error:
+                self.note(f"no list of {what}: {error!r}")
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _list(self, what: str, take: Take, known: dict[str, Json], key: Callable[[Json], str]) -> str:
-        """Take what is there and what is gone; the version."""
+    async def _list(self, what: str) -> tuple[str, list[Json]]:
+        """The version, and what is there."""
         async with self._session.get(f"/api/v1/{what}") as response:
             response.raise_for_status()
             listed = await response.json()
-        here = {key(item) for item in listed["items"]}
-        gone = [obj for own, obj in list(known.items()) if own not in here]
-        for kind, items in (("DELETED", gone), ("ADDED", listed["items"])):
-            for item in items:
-                await self._event(kind, item, take)
-        return str(listed["metadata"]["resourceVersion"])
+        return str(listed["metadata"]["resourceVersion"]), listed["items"]
+
+    async def _take_list(
+        self, items: list[Json], take: Take, known: dict[str, Json], key: Callable[[Json], str]
+    ) -> None:
+        """Take what is gone, then what is there."""
+        here = {key(item) for item in items}
+        gone = [obj for own, obj in known.items() if own not in here]
+        for kind, objects in (("DELETED", gone), ("ADDED", items)):
+            for obj in objects:
+                await self._event(kind, obj, take)
 
     async def _watch(self, what: str, take: Take, version: str) -> str:
         """Take what happens, until the API server ends the watch; the last version, "" if it is too old to go on."""
         lines: asyncio.Queue[bytes] = asyncio.Queue()
-        reading = asyncio.create_task(self._read(what, version, lines))
-        try:
+        async with Beside() as beside:
+            beside.start(self._read(what, version, lines))
             while (line := await lines.get()) != b"":
                 event = orjson.loads(line)
                 if event["type"] == "ERROR":
@@ -97,23 +109,26 @@ class Audit:
                 if event["type"] != "BOOKMARK":
                     self.events[what] += 1
                     await self._event(event["type"], event["object"], take)
-        finally:
-            reading.cancel()
         return version
 
     async def _read(self, what: str, version: str, lines: asyncio.Queue[bytes]) -> None:
         """Read faster than events are judged: the API server ends the watches of those who are slow."""
         query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        why = "it was at its end"
         try:
             async with self._session.get(f"/api/v1/{what}", params=query, timeout=_UNLIMITED) as response:
-                if response.status != _OK:
+                if response.status == _GONE:
                     lines.put_nowait(b'{"type":"ERROR"}')
-                    return
+                # Any other refusal says nothing about the version: the watch is begun again from there.
+                response.raise_for_status()
                 async for line in response.content:
-                    lines.put_nowait(line)
-        except (aiohttp.ClientError, OSError):
+                    # Half a line is the end of a connection that broke, and no event.
+                    if line.endswith(b"\n"):
+                        lines.put_nowait(line)
+        except (aiohttp.ClientError, OSError) as error:
+            why = repr(error)
             await asyncio.sleep(_AGAIN_SECONDS)
-        self.timeline.append(f"{time.monotonic() - self._begun:8.3f} a watch of {what} ended")
+        self.note(f"a watch of {what} ended: {why}")
         lines.put_nowait(b"")
 
     async def _event(self, kind: str, obj: Json, take: Take) -> None:
@@ -136,7 +151,7 @@ class Audit:
 
     def _take_pod(self, kind: str, obj: Json) -> None:
         uid, node = obj["metadata"]["uid"], obj["spec"].get("nodeName")
-        self._note(kind, obj)
+        self._note_pod(kind, obj)
         if kind == "DELETED":
             self.pods.pop(uid, None)
             self._read_pods.pop(uid, None)
@@ -157,15 +172,13 @@ class Audit:
         if limit is not None and state.requested_count > limit:
             self.overcommitted.append(f"after {event}: {node} has {state.requested_count} of {limit} cards by count")
 
-    def _note(self, kind: str, obj: Json) -> None:
+    def _note_pod(self, kind: str, obj: Json) -> None:
         status = obj.get("status", {})
         conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
         where, name = obj["spec"].get("nodeName", "-"), obj["metadata"]["name"]
-        now = time.monotonic() - self._begun
-        self.timeline.append(
-            f"{now:8.3f} {kind:8} {name:24} node {where:12} {status.get('phase', '-'):9}"
-            f" scheduled {conditions.get('PodScheduled', '-')}"
-        )
+        phase, scheduled = status.get("phase", "-"), conditions.get("PodScheduled", "-")
+        going = " deleted" if obj["metadata"].get("deletionTimestamp") else ""
+        self.note(f"{kind:8} {name:24} node {where:12} {phase:9} scheduled {scheduled}{going}")
 
     # -- asking -------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--minor", action="append", default=[], help="Kubernetes minor, repeatable; default: all")
     group.addoption("--scenario", action="append", default=[], help="number of a scenario, or conformance; repeatable")
     group.addoption("--quick", action="store_true", help="only the quick ones of these scenarios")
+    group.addoption("--repeat", type=int, default=1, help="how often each is played; default: once")
     group.addoption("--figures", type=Path, help="JSON file for what was measured")
     group.addoption("--folder", type=Path, help="where evidence is left; default: a new temporary folder")
 
@@ -39,6 +40,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "minor" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--minor") or default_minors()
         metafunc.parametrize("minor", chosen, scope="session")
+        repeat = metafunc.config.getoption("--repeat")
+        if repeat > 1:
+            metafunc.fixturenames.append("repetition")
+            metafunc.parametrize("repetition", range(1, repeat + 1))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from tests.apiserver.pod_statuses import is_sidecar
+from tests.apiserver.kubelets import Kubelets
 from tests.e2e.language import Given, names_of, node_of, pod_of
 from tests.e2e.telling import PODS, QUOTAS, Json, Telling, as_list, by_node, without
 from tests.e2e.world import NAMESPACE, Refusal
@@ -96,11 +96,7 @@ class Doing(Telling):
     async def finish_inits(self, given: Given) -> None:
         """POD or list: every init runs and ends with 0, every sidecar starts in its turn; the apps do not start yet."""
         for pod in as_list(given):
-            spec = (await self._world.actor.pod(NAMESPACE, pod))["spec"]
-            for container in spec.get("initContainers") or []:
-                await self._world.actor.start(NAMESPACE, pod, container["name"])
-                if not is_sidecar(container):
-                    await self._world.actor.end(NAMESPACE, pod, container["name"])
+            await self._world.actor.finish_inits(NAMESPACE, pod)
 
     async def run(self, given: Given) -> None:
         """POD or list: from the first init to running apps."""
@@ -125,7 +121,8 @@ class Doing(Telling):
     async def kubelets(self, given: Mapping[str, Any] | None) -> None:
         """{run seconds: S} or nothing: from now on every bound pod is allocated and run by itself."""
         seconds = (given or {}).get("run seconds")
-        self._tasks.append(asyncio.create_task(self._world.actor.follow(seconds)))
+        kubelets = Kubelets(self._world.actor, seconds, lambda text: self._world.audit.note(f"kubelets: {text}"))
+        self._world.beside.start(kubelets.follow())
 
     async def bind(self, given: Mapping[str, str]) -> None:
         """{POD: NODE}: another scheduler binds a pod, as the API server's Binding allows it to anybody."""
@@ -221,7 +218,7 @@ class Doing(Telling):
         for name in given["pods"]:
             pod = await self._kube.send("GET", f"{PODS}/{name}")
             bodies.append(orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}))
-        self._tasks.append(asyncio.create_task(self._ask(bodies, given["per second"])))
+        self._world.beside.start(self._ask(bodies, given["per second"]))
 
     async def _ask(self, bodies: Sequence[bytes], per_second: float) -> None:
         began = time.monotonic()

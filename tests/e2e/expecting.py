@@ -159,7 +159,10 @@ class Expecting(Telling):
 
             async def notes(name: str = name) -> list[str]:
                 path = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events?fieldSelector=regarding.name={name}"
-                return [one.get("note", "") for one in await self._kube.items(path)]
+                # A pod of an earlier scenario may have had the name.
+                uid = self._uids.get(name)
+                found = await self._kube.items(path)
+                return [one.get("note", "") for one in found if uid in (None, one["regarding"].get("uid"))]
 
             def differs(found: Sequence[str], name: str = name, text: str = text) -> str:
                 if any("%!" in note for note in found):

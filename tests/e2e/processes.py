@@ -5,7 +5,9 @@ every process is ended by its own id; on Linux the kernel ends it when the test 
 to one file.
 """
 
+import http.client
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,6 +16,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,8 @@ _POLL_SECONDS: Final = 0.05
 _END_SECONDS: Final = 15.0
 #: Asks the kernel for SIGKILL at the parent's end (PR_SET_PDEATHSIG), then becomes the program; the id stays.
 _TIED: Final = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
+#: Below the ports that systems take for outgoing connections (Linux: from 32768 on).
+_PORTS: Final = range(20_000, 32_000)
 _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -96,15 +101,14 @@ class Child:
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports of loopback that nobody listens on, and that the system gives to no connection until they are used."""
+    found: list[int] = []
+    while len(found) < number:
+        port = random.choice(_PORTS)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found += [port] if port not in found else []
+    return found
 
 
 def answers(url: str) -> bool:
@@ -112,5 +116,5 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=1) as response:  # noqa: S310 - a URL of loopback
             return bool(response.status == 200)
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False

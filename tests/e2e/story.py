@@ -40,11 +40,9 @@ class Story(Doing, Expecting):
                 await self._take(number, step)
             await self._agrees()
         finally:
+            self._world.beside.stop()
             for manifest in reversed(self._applied):
                 await asyncio.to_thread(self._world.plane.remove, manifest)
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
         return self._figures
 
     async def _take(self, number: int, step: Mapping[str, Any]) -> None:

@@ -37,7 +37,6 @@ class Telling:
         self._figures: Json = {}
         self._applied: list[Json] = []
         self._measuring: tuple[float, Json] = (0.0, {})
-        self._tasks: list[asyncio.Task[None]] = []  # that go on to the end
 
     @property
     def _kube(self) -> Kube:

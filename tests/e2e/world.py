@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import aiohttp
 import orjson
 
+from tests.apiserver.beside import Beside
 from tests.apiserver.node_actor import NodeActor
 from tests.e2e.audit import Audit
 from tests.e2e.control_plane import ControlPlane, scheduler_configuration
@@ -25,6 +26,7 @@ from tests.e2e.webhook import BindingWebhook
 
 Json = dict[str, Any]
 NAMESPACE: Final = "default"
+_CLEAN_SECONDS: Final = 30.0
 _PATCHES: Final = {"Content-Type": "application/merge-patch+json"}
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
@@ -122,10 +124,12 @@ class World:
         self._url = self.extenders[0].url
         self._profile = scheduler or {}
         self.webhook = BindingWebhook(plane)
-        self._tasks: list[asyncio.Task[None]] = []
+        self.beside = Beside()
+        """What goes on beside the scenario; if it fails, the scenario does at once."""
 
     async def __aenter__(self) -> Self:
         """Start everything and wait until it is ready."""
+        await self.beside.__aenter__()
         self._session = self.plane.session()
         self.kube = Kube(self._session)
         self.audit = Audit(self.plane.session())
@@ -142,7 +146,7 @@ class World:
                 self._url = await self.service.start()
             self.start_scheduler()
             await asyncio.to_thread(self._wait_ready)
-            self._tasks.append(asyncio.create_task(self.audit.follow()))
+            self.beside.start(self.audit.follow())
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -164,10 +168,13 @@ class World:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End everything and empty the API server."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """End everything and empty the API server. Raises ExceptionGroup if something beside it has failed."""
+        try:
+            await self.beside.__aexit__(kind, error, trace)
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
         await asyncio.to_thread(self._end_processes)
         if self.service is not None:
             await self.service.stop()
@@ -189,13 +196,15 @@ class World:
         return next((one for one in self.extenders if one.is_ready()), self.extenders[0])
 
     async def clean(self) -> None:
-        """Remove what scenarios create."""
+        """Remove what scenarios create. Raises TimeoutError if some of it stays."""
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        await self.kube.send("DELETE", f"{pods}?gracePeriodSeconds=0", {"gracePeriodSeconds": 0})
-        await self.kube.send("DELETE", "/api/v1/nodes")
-        await self.kube.send("DELETE", f"/api/v1/namespaces/{NAMESPACE}/resourcequotas")
+        quotas = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
         with suppress(Refusal):
             await self.kube.send("DELETE", f"{_LEASES}/gpu-extender")
+        async with asyncio.timeout(_CLEAN_SECONDS):
+            for path in (pods, "/api/v1/nodes", quotas):
+                while await self.kube.items(path):
+                    await self.kube.send("DELETE", f"{path}?gracePeriodSeconds=0", {"gracePeriodSeconds": 0})
 
     # -- evidence -----------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,8 @@ from extender.live.bindattempt import BindSettings
 from extender.live.waker import WakeSettings
 from extender.server import OnAnswer, make_app, start
 from extender.wire.extender_v1 import BindingArgs
+from tests.apiserver.beside import Beside
+from tests.apiserver.kubelets import Kubelets
 from tests.apiserver.node_actor import NodeActor
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json
@@ -225,12 +227,9 @@ class Bench:
         """All kubelets and device plugins, as long as the block runs."""
         async with aiohttp.ClientSession(self.api.url, read_bufsize=2**22) as session:
             actor = NodeActor(session)
-            following = asyncio.create_task(actor.follow())
-            try:
+            async with Beside() as beside:
+                beside.start(Kubelets(actor).follow())
                 yield actor
-            finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
 
 
 _LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}

@@ -74,16 +74,21 @@ class ServingCertificate:
     def reload_if_changed(self) -> bool:
         """Read the files again if they have changed; returns whether another pair is served now.
 
-        A pair that cannot be used is looked at twice before it is called so: the files may be half written.
+        A pair that cannot be used is looked at twice before it is called so: the files may be half written. What was
+        read while they changed is neither used nor judged: it may be of two pairs, and would be counted twice.
         """
         stamps = self._look()
         if stamps in (self._served, self._refused):
             return False
         try:
-            pair = _current(load_pair(self.cert_file, self.key_file), self.cert_file)
+            pair: Pair | TlsError = _current(load_pair(self.cert_file, self.key_file), self.cert_file)
         except TlsError as error:
+            pair = error
+        if stamps != self._look():
+            return False
+        if isinstance(pair, TlsError):
             if stamps == self._suspected:
-                self._refuse(stamps, str(error))
+                self._refuse(stamps, str(pair))
             self._suspected = stamps
             return False
         self._pair, self._served = pair, stamps

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 
+import extender.tls
 from extender.cluster import Cluster
 from extender.config import ServerSettings, Settings
 from extender.pki import Issued, issue
 from extender.server import WEBHOOK_APP, make_app, start
-from extender.tls import CertificateCollector, ServingCertificate, TlsError
+from extender.tls import CertificateCollector, Pair, ServingCertificate, TlsError
 from tests.admission.reviews import limits, pod, review
 from tests.extender.objects import container
 
@@ -219,6 +220,29 @@ async def test_a_pair_that_is_half_written_is_waited_for(tmp_path: Path) -> None
     assert not certificate.reload_if_changed()
     (tmp_path / "tls.key").write_bytes(made.key)
     assert certificate.reload_if_changed()
+    assert (certificate.reloads, certificate.failures, certificate.is_stale) == (1, 0, False)
+
+
+@pytest.mark.parametrize("late", ["tls.key", "tls.crt", "both"])
+def test_a_pair_that_is_replaced_while_it_is_read_is_one_change(
+    tmp_path: Path, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the new pair comes between the look at the files and the reading of them."""
+    write_pair(tmp_path)
+    certificate = ServingCertificate(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
+    first, second = make_pair(tmp_path), make_pair(tmp_path)
+    (tmp_path / ("tls.crt" if late == "tls.key" else "tls.key")).write_bytes(
+        first.certificate if late == "tls.key" else first.key
+    )
+    reading = extender.tls.load_pair
+
+    def interrupted(cert_file: str, key_file: str) -> Pair:
+        monkeypatch.setattr(extender.tls, "load_pair", reading)
+        write_pair(tmp_path, second if late == "both" else first)
+        return reading(cert_file, key_file)
+
+    monkeypatch.setattr(extender.tls, "load_pair", interrupted)
+    assert [certificate.reload_if_changed() for _ in range(4)].count(True) == 1
     assert (certificate.reloads, certificate.failures, certificate.is_stale) == (1, 0, False)
 
 

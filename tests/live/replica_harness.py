@@ -2,7 +2,8 @@
 
 It exists to stop a replica at any await for as long as one likes, as SIGSTOP or a slow machine does, while the others
 and the API server go on. It must not look into what a replica believes. Invariants: a stopped replica executes nothing
-at all; what was on the network when it was cut is delivered late or never, as networks do.
+at all; what was on the network when it was cut is delivered late or never, as networks do; time passes by itself only
+as slowly as it does, and at once when a test says so, so that no test must be quicker than a lease.
 """
 
 import asyncio
@@ -14,12 +15,15 @@ from typing import Any, TypeVar
 from extender.config import Settings
 from extender.kube.client import Fence, KubeClient
 from extender.live.app import LiveExtender, LiveSettings
+from extender.live.leadership import LeaseHolder, steady_seconds
 from extender.wire.extender_v1 import BindingArgs
+from tests.live.harness import eventually
 from tests.live.kube_harness import connection_to
 
 T = TypeVar("T")
 Json = dict[str, Any]
 _SECONDS = 60.0
+_TURNS = 50
 
 
 class Network:
@@ -32,6 +36,7 @@ class Network:
         self._open.set()
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._held = 0
 
     async def start(self) -> None:
         """Listen."""
@@ -59,6 +64,13 @@ class Network:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    async def drained(self) -> None:
+        """Wait until what was held is where it was sent to, and carried out. Only for one that was healed."""
+        await eventually(lambda: not self._held, "the network is drained")
+        for _ in range(_TURNS):
+            # The API server shares this event loop; a request that is there takes it a few turns.
+            await asyncio.sleep(0)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there: asyncio.StreamWriter | None = None
         with suppress(ConnectionError):
@@ -73,10 +85,44 @@ class Network:
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(65536):
-                await self._open.wait()
-                writer.write(data)
-                await writer.drain()
+                self._held += 1
+                try:
+                    await self._open.wait()
+                    writer.write(data)
+                    await writer.drain()
+                finally:
+                    self._held -= 1
         writer.close()
+
+
+class Time:
+    """The time of all replicas: their clocks and every timer of theirs."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self.loops: set[asyncio.AbstractEventLoop] = set()
+
+    def seconds(self) -> float:
+        """What the replicas' clocks show."""
+        return steady_seconds() + self.ahead
+
+    def passes(self, seconds: float) -> None:
+        """So much time passes now."""
+        self.ahead += seconds
+        for loop in self.loops:
+            # It waits for the next timer as it was before.
+            loop.call_soon_threadsafe(_do_nothing)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """The event loop of a replica."""
+
+    def __init__(self, time: Time) -> None:
+        self._replicas_time = time
+        super().__init__()
+
+    def time(self) -> float:
+        return super().time() + self._replicas_time.ahead
 
 
 def _do_nothing() -> None:
@@ -122,13 +168,16 @@ class _StoppingClient(KubeClient):
 class Replica:
     """One replica in a thread."""
 
-    def __init__(self, url: str, settings: LiveSettings) -> None:
+    def __init__(self, url: str, settings: LiveSettings, time: Time) -> None:
         self.stopped = threading.Event()
         """Set while the replica is stopped."""
+        self.wrote = threading.Event()
+        """Set when the first byte of a Binding is about to leave, unless it is stopped there."""
         self._url = url
         self._settings = settings
+        self._time = time
         self._go_on = threading.Event()
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop(time)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.client: _StoppingClient
         self.live: LiveExtender
@@ -151,6 +200,13 @@ class Replica:
         """Stop it at whatever await it is."""
         self._go_on.clear()
         self._loop.call_soon_threadsafe(self._hang)
+
+    async def stop(self) -> None:
+        """Stop it at whatever await it is; it is stopped when this returns. It was not stopped before."""
+        # The end of an earlier stop may still be under way.
+        await eventually(lambda: not self.stopped.is_set(), "the replica goes on")
+        self.stop_now()
+        await eventually(self.stopped.is_set, "the replica is stopped")
 
     def stop_before_request(self) -> None:
         """Stop it at its next Binding, when bind has asked whether it may write and nothing is on its way yet."""
@@ -197,7 +253,10 @@ class Replica:
 
     async def _boot(self) -> None:
         self.client = _StoppingClient(self._url)
+        self.client.before_write = self.wrote.set
         self.live = LiveExtender(self.client, Settings(), self._settings)
+        assert isinstance(self.live.leadership, LeaseHolder)
+        self.live.leadership._clock = self._time.seconds
         self.client.watch_fences()
         await self.live.start()
 
@@ -212,7 +271,9 @@ class Replica:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._time.loops.add(self._loop)
         self._loop.run_forever()
+        self._time.loops.discard(self._loop)
         pending = asyncio.all_tasks(self._loop)
         for task in pending:
             task.cancel()
@@ -222,9 +283,9 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(url: str, settings: LiveSettings) -> AsyncIterator[Replica]:
+async def replica(url: str, settings: LiveSettings, time: Time) -> AsyncIterator[Replica]:
     """A replica that runs."""
-    made = Replica(url, settings)
+    made = Replica(url, settings, time)
     await made.start()
     try:
         yield made

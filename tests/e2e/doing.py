@@ -21,6 +21,8 @@ from tests.e2e.world import NAMESPACE, Refusal
 from tests.extender.objects import CORDON, REGISTER
 
 _AT_ONCE: Final = 16
+#: Fields of a card's registration, and of the extender's list of cards.
+_SHOWN: Final = {"health": "healthy", "numa": "numa", "mode": "mode", "type": "type"}
 
 
 class Doing(Telling):
@@ -150,8 +152,16 @@ class Doing(Telling):
                 await asyncio.to_thread(self._world.plane.remove, manifest)
 
     async def bindings(self, given: str) -> None:
-        """denied, `held SECONDS` or allowed: what a validating webhook on Bindings does from now on."""
+        """denied, held or allowed: what a validating webhook on Bindings does from now on; held ones are let go."""
         await self._world.webhook.set(given)
+
+    async def on_its_way(self, given: Given) -> None:
+        """POD or list: its Binding has reached the webhook on Bindings."""
+
+        async def missing() -> list[str]:
+            return [name for name in as_list(given) if not self._world.webhook.asked[name]]
+
+        await self._poll(missing, lambda names: f"no Binding came of {names}" if names else "")
 
     async def unhealthy(self, given: Given) -> None:
         """CARD or list: reported as unhealthy."""
@@ -170,6 +180,7 @@ class Doing(Telling):
         """CARD or list: cordoned, the only ones of their nodes."""
         for name, uuids in by_node(given).items():
             await self._annotate_node(name, CORDON, ",".join(uuids))
+            await self._shown(name, uuids, {"cordoned": True})
 
     async def uncordon(self, given: Given) -> None:
         """CARD or list: the cordon of their nodes is removed."""
@@ -240,6 +251,20 @@ class Doing(Telling):
                 if card["id"] in uuids:
                     card.update(change)
             await self._annotate_node(name, REGISTER, orjson.dumps(cards).decode())
+            await self._shown(name, uuids, {_SHOWN[key]: value for key, value in change.items() if key in _SHOWN})
+
+    async def _shown(self, node: str, uuids: Sequence[str], wanted: Mapping[str, object]) -> None:
+        """Wait until the extender has seen it: what comes next is judged by it."""
+
+        async def cards() -> list[Json]:
+            listed = await self._world.extender.get("/api/v1/nodes")
+            return [card for one in listed if one["node"] == node for card in one["devices"] if card["uuid"] in uuids]
+
+        def differs(found: Sequence[Json]) -> str:
+            seen = len(found) == len(uuids) and all(card[key] == wanted[key] for card in found for key in wanted)
+            return "" if seen else f"the extender shows {found}, not {wanted}"
+
+        await self._poll(cards, differs)
 
     async def _annotate_node(self, name: str, key: str, value: str | None) -> None:
         await self._kube.send("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": {key: value}}})

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import yaml
@@ -43,6 +44,8 @@ _LOAD_ERRORS = (
 _BEARER = "BearerToken"
 _LOAD_SECONDS = 60.0
 _URGENT_CONNECTIONS = 4
+#: As in the library: what a watch may bring at once before reading pauses.
+_READ_BUFFER_BYTES = 2**21
 
 # The library logs what it raises, and Python prints what no handler takes.
 logging.getLogger("kubernetes_asyncio").addHandler(logging.NullHandler())
@@ -67,6 +70,7 @@ class Connection:
     ) -> None:
         self._configuration = configuration
         self._loader = loader
+        self._environment_proxy = _environment_proxy(str(configuration.host))
         self._sessions = _Sessions(configuration)
         self._retired: _Sessions | None = None
         self._certificate = _certificate(configuration)
@@ -110,6 +114,8 @@ class Connection:
         options: dict[str, Any] = {"allow_redirects": False}
         if configuration.proxy:
             options |= {"proxy": configuration.proxy, "proxy_headers": configuration.proxy_headers}
+        elif self._environment_proxy is not None:
+            options["proxy"] = self._environment_proxy
         if configuration.tls_server_name:
             options["server_hostname"] = configuration.tls_server_name
         return options
@@ -169,12 +175,31 @@ class _Sessions:
             # A burst of slow writes must not keep a lease from being renewed.
             RESTClientObject(configuration, maxsize=_URGENT_CONNECTIONS),
         )
-        self.ordinary: aiohttp.ClientSession = self._clients[0].pool_manager
-        self.urgent: aiohttp.ClientSession = self._clients[1].pool_manager
+        self.ordinary, self.urgent = map(_session_of, self._clients)
 
     async def close(self) -> None:
+        for session in (self.ordinary, self.urgent):
+            await session.close()
         for client in self._clients:
             await client.close()
+
+
+def _session_of(client: RESTClientObject) -> aiohttp.ClientSession:
+    """Return a session over a client's connections.
+
+    The library's own session reads the environment and ~/.netrc anew for every request, in another thread and back,
+    twice; and once ~/.netrc has a default entry, it refuses every request that has a token.
+    """
+    connector = client.pool_manager.connector
+    return aiohttp.ClientSession(connector=connector, connector_owner=False, read_bufsize=_READ_BUFFER_BYTES)
+
+
+def _environment_proxy(host: str) -> str | None:
+    """Return the proxy that the environment (HTTPS_PROXY, NO_PROXY) names for an address."""
+    parts = urlsplit(host)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 async def _load(kubeconfig: str | None, configuration: Configuration) -> KubeConfigLoader | InClusterConfigLoader:

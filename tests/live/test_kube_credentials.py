@@ -25,7 +25,7 @@ from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import pod
 from tests.live.harness import Kube, eventually
-from tests.live.kube_harness import PODS, Handler
+from tests.live.kube_harness import PODS, Handler, empty_list, scripted
 
 TLS = Path(__file__).parent / "tls"
 WATCH = {"watch": "1"}
@@ -315,3 +315,41 @@ async def test_a_proxy_and_a_name_go_with_every_request(tmp_path: Path) -> None:
     opened = await Connection.open(str(path))
     assert opened.options()["proxy"] == "http://127.0.0.1:2"
     await opened.close()
+
+
+async def test_a_proxy_of_the_environment_gets_every_request_but_to_excepted_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    async def proxy(request: web.Request) -> web.Response:
+        asked.append((str(request.url), request.headers.get("Proxy-Authorization")))
+        return empty_list()
+
+    path = config(tmp_path / "kc", "http://api.example:1", {"token": "one"})
+    async with scripted(proxy) as address:
+        monkeypatch.setenv("http_proxy", address)
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with connected(path) as client:
+            assert (await get(client)).ok
+        assert asked == [("http://api.example:1/api/v1/pods", None)]
+        monkeypatch.setenv("no_proxy", ".example")
+        async with connected(path) as client:
+            assert isinstance(await get(client), Unknown)
+        assert len(asked) == 1
+
+
+async def test_a_netrc_file_is_not_asked_for_the_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login somebody password secret\n", encoding="utf-8")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with ApiServer() as api:
+        api.tokens.allow("one")
+        async with connected(config(tmp_path / "kc", api.url, {"token": "one"})) as client:
+            assert (await get(client)).ok
+            async with aclosing(client.watch(PODS, WATCH, 30)) as lines:
+                first = asyncio.ensure_future(anext(lines))
+                await eventually(lambda: api.watches == 1)
+                Kube(api).create(pod("p"))
+                assert b'"ADDED"' in await first

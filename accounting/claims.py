@@ -7,8 +7,9 @@ at most one claim; putting an equal claim changes nothing.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +18,15 @@ from accounting.cache import Cache
 from accounting.device_table import BoolArray
 from accounting.filter import feasible_on
 from accounting.holdings import DeviceUse, requested_total
-from accounting.pod import Pod
+from accounting.pod import Pod, demand_of
 from accounting.quota import Budget
 from accounting.snapshot import Snapshot, View
 from accounting.vendor_part import vendor_parts
 
 #: A claim that nobody ends (the scheduler chose another node, or gave up) is forgotten after this time.
 MAX_AGE_SECONDS = 2.0
+#: Pods and nodes for which it is remembered what was worked out last.
+_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class Claims:
         self.version = 0
         self.on_change: Callable[[str, Claim | None, float], None] | None = None
         """Told of every claim made (with its time) and ended (None), for the journal."""
+        self.placed: OrderedDict[tuple[str, str], tuple[object, Placement | None]] = OrderedDict()
+        """Pod UID, node -> the cards worked out last, after what they follow from; no claim, and never the answer to
+        another question."""
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -135,15 +141,46 @@ def claim_of(pod: Pod, node: str, placement: Placement, snapshot: Snapshot) -> C
 def place_beside(
     cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: Budget | None = None
 ) -> Placement | None:
-    """Return the pod's cards on a node such that the others' claims there keep their room; None if it cannot be."""
-    row, positions = snapshot.rows.get(node), cache.positions(node)
+    """Return the pod's cards on a node such that the others' claims there keep their room; None if it cannot be.
+
+    Worked out once while nothing on the node changes: prioritize claims what bind then books.
+    """
+    row = snapshot.rows.get(node)
     if row is None:
         return None
-    view = snapshot.take(np.array([row]))
-    for claim in claims.by_node(cache, pod.uid).get(node, ()):
-        hold_claim(view, 0, positions, claim, snapshot.vendors)
+    others = claims.by_node(cache, pod.uid).get(node, [])
+    basis = _Basis(cache, int(snapshot.stamps[row]), demand_of(pod), tuple(others), budget)
+    known = claims.placed.get((pod.uid, node))
+    if known is not None and known[0] == basis:
+        return known[1]
+    placement = _place_beside(cache, snapshot, pod, node, others, budget)
+    claims.placed[pod.uid, node] = basis, placement
+    if len(claims.placed) > _REMEMBERED:
+        claims.placed.popitem(last=False)
+    return placement
+
+
+class _Basis(NamedTuple):
+    """Everything that a pod's cards on a node follow from; equal ones give equal cards."""
+
+    cache: Cache
+    stamp: int
+    demand: object
+    others: tuple[Claim, ...]
+    budget: Budget | None
+
+
+def _place_beside(
+    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, others: Sequence[Claim], budget: Budget | None
+) -> Placement | None:
+    positions = cache.positions(node)
+    view = snapshot.take(np.array([snapshot.rows[node]]))
+    if others:
+        for claim in others:
+            hold_claim(view, 0, positions, claim, snapshot.vendors)
+        view = view.refreshed()
     uuids = {position: uuid for uuid, position in positions.items()}
-    return allocate_in(view.refreshed(), pod, snapshot, uuids, budget)
+    return allocate_in(view, pod, snapshot, uuids, budget)
 
 
 def hold_claim(view: View, column: int, positions: Mapping[str, int], claim: Claim, vendors: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from accounting.device_table import BoolArray, Int32Array, Rows
 from accounting.fit import fit_pod
 from accounting.holdings import requested_total
 from accounting.mig_fit import Searched, place_on_columns
-from accounting.pod import Pod
+from accounting.pod import Pod, demand_of
 from accounting.quota import UNLIMITED, Budget, QuotaCheck
 from accounting.rejection import CodeArray, node_codes
 from accounting.selection_mask import accepted_vendor
@@ -160,7 +160,7 @@ def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, mib
 
 def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:
     """Return (row,): the nodes that surely could not take such a pod even with every pod gone."""
-    asked = tuple((each.kind, each.request) for each in pod.containers), pod.selection, pod.policies
+    asked = demand_of(pod)
     known = snapshot.hopeless.get(asked)
     if known is None:
         if len(snapshot.hopeless) >= _REMEMBERED:

@@ -5,6 +5,7 @@ Invariant: `containers` lists init containers first, then apps, both in spec ord
 container i.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -196,3 +197,9 @@ class Pod:
     def asks(self) -> bool:
         """Whether any container asks for a card, legally or not."""
         return bool(self.invalid) or any(container.request for container in self.containers)
+
+
+def demand_of(pod: Pod) -> Hashable:
+    """Return everything of a pod that decides which cards could take it: equal for pods made from one template."""
+    asking = tuple((container.kind, container.request) for container in pod.containers)
+    return asking, pod.selection, pod.further_selections, pod.policies, pod.invalid

@@ -24,6 +24,7 @@ from extender.cluster import Cluster
 from extender.convert import convert_pod
 from extender.convert_node import convert_node
 from extender.hooks import Hooks
+from extender.passed import Encoded, Passed
 from extender.texts import WIRE_TEXTS, wire_text
 from extender.wire import core_v1
 from extender.wire import extender_v1 as wire
@@ -45,23 +46,6 @@ class _Answer(NamedTuple):
     pod: Pod | None = None
 
 
-class _Passed(NamedTuple):
-    """What filter passed for a pod: the names, as they were encoded and as a list, and their rows."""
-
-    pod: Pod
-    raw_names: bytes
-    names: list[str]
-    rows: Rows
-
-
-class _Encoded(NamedTuple):
-    """Filter's answer, and the passing names in it."""
-
-    body: bytes
-    raw_names: bytes
-    names: list[str]
-
-
 class Verbs:
     """The verbs of one cluster."""
 
@@ -78,7 +62,7 @@ class Verbs:
         self.answered_from_memory = 0
         self._version: object = None
         self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
-        self._passed: OrderedDict[bytes, _Passed] = OrderedDict()  # by raw pod
+        self._passed: OrderedDict[bytes, Passed] = OrderedDict()  # by raw pod
 
     def filter(self, body: bytes) -> bytes:
         """Answer filter. Raises `wire.WireError` when there is nothing to judge."""
@@ -155,7 +139,7 @@ class Verbs:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
         encoded = _encoded(args, verdict)
         if args.items is None:
-            passed = _Passed(pod, encoded.raw_names, encoded.names, rows[verdict.feasible])
+            passed = Passed.of(self.cluster.cache.snapshot(), pod, encoded, rows[verdict.feasible])
             _remember(self._passed, args.raw_pod, passed)
         return _Answer(encoded.body, pod if pod.name else None)
 
@@ -164,7 +148,9 @@ class Verbs:
         passed = None if raw is None else self._passed.get(raw[0])
         if raw is not None and passed is not None and passed.raw_names == raw[1]:
             # kube-scheduler asks for exactly the names that filter passed, in the same order.
-            return self._scored(passed.pod, passed.names, passed.rows)
+            standing = passed.now(self.cluster)
+            if standing is not None:
+                return self._scored(passed.pod, *standing)
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
@@ -198,7 +184,6 @@ class Verbs:
         if self._version != version:
             self._version = version
             self._answers.clear()
-            self._passed.clear()
         answer = self._answers.get((verb, body))
         self.answered_from_memory += answer is not None
         return answer
@@ -229,7 +214,7 @@ def _remember(memory: "OrderedDict[bytes, _Value]", key: bytes, value: _Value) -
         memory.popitem(last=False)
 
 
-def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> _Encoded:
+def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> Encoded:
     """Return filter's answer: every node of the request in exactly one of the three places."""
     names, feasible = args.names, verdict.feasible
     passed = names if feasible.all() else list(compress(names, feasible.tolist()))
@@ -243,7 +228,7 @@ def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> _Encoded:
     if passed is not names:
         failed = _refused(names, verdict.codes, ~feasible & ~verdict.unresolvable)
         unresolvable = _refused(names, verdict.codes, ~feasible & verdict.unresolvable)
-    return _Encoded(wire.encode_filter(raw_names, failed, unresolvable, items), raw_names, passed)
+    return Encoded(wire.encode_filter(raw_names, failed, unresolvable, items), raw_names, passed)
 
 
 def _refused(names: Sequence[str], codes: CodeArray, which: BoolArray) -> dict[str, str]:

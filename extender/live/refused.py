@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from accounting.pod import Pod
+from accounting.pod import Pod, demand_of
 
 
 class Rank(NamedTuple):
@@ -54,7 +54,7 @@ class RefusedPods:
 
     def put(self, pod: Pod, priority: int, now: float) -> None:
         """Note that a pod was refused, perhaps once more."""
-        known, demand = self._pods.get(pod.uid), _demand(pod)
+        known, demand = self._pods.get(pod.uid), (pod.namespace, demand_of(pod))
         rank = Rank(-priority, 0, now, pod.uid)
         if known is not None:
             rank = rank._replace(in_vain=known.rank.in_vain + (not known.asked_again), refused_at=known.rank.refused_at)
@@ -116,9 +116,3 @@ class Order:
         place = self._place + 1
         if place < len(ranks):
             heappush(self._next, (ranks[place], self._group, place))
-
-
-def _demand(pod: Pod) -> object:
-    """Return what decides whether a pod fits; pods of one owner are equal in it."""
-    asking = tuple((container.kind, container.request) for container in pod.containers)
-    return pod.namespace, asking, pod.selection, pod.policies

@@ -4,8 +4,6 @@ Why it exists: this is the answer to kube-scheduler's filter. It must not know t
 and changes nothing; a pod's own booking never counts against it.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from accounting.budget import within
@@ -15,11 +13,12 @@ from accounting.holdings import requested_total
 from accounting.mig_fit import Searched, place_on_columns
 from accounting.pod import Pod, demand_of
 from accounting.quota import UNLIMITED, Budget, QuotaCheck
-from accounting.rejection import CodeArray, node_codes
+from accounting.rejection import node_codes
 from accounting.selection_mask import accepted_vendor
 from accounting.snapshot import Snapshot, View
 from accounting.status import CODE_NUMBER, Code
 from accounting.vendor_part import vendor_parts
+from accounting.verdicts import CodeArray, Verdict, Verdicts
 
 #: Different questions whose hopeless nodes a snapshot remembers.
 _REMEMBERED = 64
@@ -27,24 +26,18 @@ _REMEMBERED = 64
 _WORTH_TAKING = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One entry per asked row: whether it fits, else a code's number and whether no eviction could help."""
-
-    feasible: BoolArray
-    codes: CodeArray
-    unresolvable: BoolArray
-    searched: int = 0
-    """Nodes that needed the exact search; those that it could not decide have the code SearchLimit."""
-
-
 def filter_nodes(
-    snapshot: Snapshot, pod: Pod, rows: Rows, own: tuple[int, Snapshot] | None = None, quota: QuotaCheck = UNLIMITED
+    snapshot: Snapshot,
+    pod: Pod,
+    rows: Rows,
+    own: tuple[int, Snapshot] | None = None,
+    quota: QuotaCheck = UNLIMITED,
+    verdicts: Verdicts | None = None,
 ) -> Verdict:
     """Judge the asked rows of a snapshot; -1 stands for a node that is not known.
 
     `own`: the row where this pod is booked already, and the one-row state of that node without it. `quota`: what the
-    quotas of the pod's namespace say of it.
+    quotas of the pod's namespace say of it. `verdicts`: what was said before on snapshots of the same cache.
     """
     if not pod.asks:
         return _uniform(len(rows), None)
@@ -57,12 +50,12 @@ def filter_nodes(
         asked = np.maximum(rows, 0)
         verdict = _judge(snapshot.take(asked), pod, snapshot, asked, quota.budget)
     else:
-        every = np.arange(snapshot.columns)
-        verdict = _spread(_judge(snapshot, pod, snapshot, every, quota.budget), np.maximum(rows, 0))
+        verdict = _every_row(snapshot, pod, quota.budget, verdicts).of(np.maximum(rows, 0))
     if own is not None:
         row, without = own
         single = _judge(without, pod, without, np.arange(without.columns), quota.budget)
-        _put(verdict, rows == row, single)
+        here = np.flatnonzero(rows == row)
+        verdict.put(here, single.of(np.zeros_like(here)))
     return _with_unknown(verdict, ~known)
 
 
@@ -92,6 +85,13 @@ def _admits(view: View) -> BoolArray:
     """Return (column,): whether a node takes pods at all."""
     admits: BoolArray = view.nodes.registered & (view.requested.node_blocks == 0)
     return admits
+
+
+def _every_row(snapshot: Snapshot, pod: Pod, budget: Budget | None, verdicts: Verdicts | None) -> Verdict:
+    """Judge every row of a snapshot, of which some may have been judged before."""
+    if verdicts is None or budget is not None:
+        return _judge(snapshot, pod, snapshot, np.arange(snapshot.columns), budget)
+    return verdicts.on_every_row(snapshot, pod, lambda view, rows: _judge(view, pod, snapshot, rows, None))
 
 
 def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
@@ -198,16 +198,6 @@ def _count_fits(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
     number = snapshot.vendors.get(pod.selection.vendor, 0)
     allocatable = view.count_allocatable_of(number)
     return (allocatable < 0) | (view.count_of(number) + need <= allocatable)
-
-
-def _spread(verdict: Verdict, rows: Rows) -> Verdict:
-    return Verdict(verdict.feasible[rows], verdict.codes[rows], verdict.unresolvable[rows], verdict.searched)
-
-
-def _put(verdict: Verdict, where: BoolArray, single: Verdict) -> None:
-    verdict.feasible[where] = single.feasible[0]
-    verdict.codes[where] = single.codes[0]
-    verdict.unresolvable[where] = single.unresolvable[0]
 
 
 def _with_unknown(verdict: Verdict, unknown: BoolArray) -> Verdict:

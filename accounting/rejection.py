@@ -6,7 +6,6 @@ without a rejection is exactly a card that fits.
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from accounting.card_fit import free_instances, of_one_size, wanted_memory
 from accounting.device_table import BoolArray, Int32Array, Rows
@@ -17,8 +16,7 @@ from accounting.selection_mask import accepted_modes, accepted_types, accepted_u
 from accounting.share import Share
 from accounting.snapshot import Snapshot, View
 from accounting.status import CODE_NUMBER, Code
-
-CodeArray = npt.NDArray[np.uint8]
+from accounting.verdicts import CodeArray
 
 #: The checks in order. A card's rejection is its first failed check; the later it failed, the closer it came.
 CHECKS: tuple[Code, ...] = (

@@ -15,11 +15,11 @@ import numpy as np
 
 from accounting.cache import Cache
 from accounting.device_table import BoolArray, Rows
-from accounting.filter import Verdict, filter_nodes
+from accounting.filter import filter_nodes
 from accounting.pod import Pod
-from accounting.rejection import CodeArray
 from accounting.score import score_nodes
 from accounting.status import CODES
+from accounting.verdicts import CodeArray, Verdict, Verdicts
 from extender.cluster import Cluster
 from extender.convert import convert_pod
 from extender.convert_node import convert_node
@@ -62,6 +62,7 @@ class Verbs:
         self.answered_from_memory = 0
         self._version: object = None
         self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
+        self._verdicts = Verdicts()
         self._passed: OrderedDict[bytes, Passed] = OrderedDict()  # by raw pod
 
     def filter(self, body: bytes) -> bytes:
@@ -133,7 +134,7 @@ class Verbs:
         if pod.name:
             # Before judging: a new UID under a known name means that the old pod is gone.
             self.cluster.remember(pod)
-        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
+        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
         self._count(verdict)
         if pod.asks:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
@@ -153,7 +154,7 @@ class Verbs:
                 return self._scored(passed.pod, *standing)
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
-        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names)
+        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
         names = list(compress(args.names, verdict.feasible.tolist()))
         return self._scored(pod, names, rows[verdict.feasible])
 
@@ -241,14 +242,17 @@ def _repeated(rows: Rows) -> bool:
     return bool(np.bincount(rows + 1).max(initial=0) > 1)
 
 
-def _judge(cache: Cache, cluster: Cluster, pod: Pod, names: list[str]) -> tuple[Rows, Verdict]:
+def _judge(
+    cache: Cache, cluster: Cluster, pod: Pod, names: list[str], verdicts: Verdicts | None = None
+) -> tuple[Rows, Verdict]:
     """Return the names' rows and what filter says of them; names that repeat are taken out of the list."""
     snapshot = cache.snapshot()
     rows = snapshot.rows_of(names)
     if _repeated(rows):
         names[:] = wire.unique(names)
         rows = snapshot.rows_of(names)
-    return rows, filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), cluster.quota_check(pod))
+    own, quota = cache.own_row(pod.uid), cluster.quota_check(pod)
+    return rows, filter_nodes(snapshot, pod, rows, own, quota, verdicts)
 
 
 def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:

@@ -14,7 +14,7 @@ import numpy as np
 from accounting.allocate import Placement, allocate
 from accounting.cache import Cache
 from accounting.demand import ContainerResources, container_request
-from accounting.filter import Verdict, filter_nodes
+from accounting.filter import filter_nodes
 from accounting.holdings import DeviceUse, Total
 from accounting.node import Device, Node
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, Pod, UnreadableAllocation
@@ -23,6 +23,7 @@ from accounting.policy import Policies, parse_card_policy
 from accounting.selection import Selection, parse_bool, parse_list, parse_types
 from accounting.status import CODES, Code, Invalid
 from accounting.vendor import NVIDIA, Vendor
+from accounting.verdicts import Verdict
 from tests.builders import make_allocation, make_node, make_pod, uuids_on
 
 CASES = Path(__file__).resolve().parent.parent / "data" / "cases"

@@ -15,7 +15,7 @@ from accounting import reference
 from accounting.allocate import Placement, allocate
 from accounting.cache import Cache
 from accounting.card_fit import fitting_cards
-from accounting.filter import Verdict, filter_nodes
+from accounting.filter import filter_nodes
 from accounting.fit import fit_pod
 from accounting.node import Node
 from accounting.pod import Pod
@@ -26,6 +26,7 @@ from accounting.score import MAX_SCORE, score_nodes
 from accounting.selection_mask import accepted
 from accounting.share import Share
 from accounting.status import CODES, Code
+from accounting.verdicts import Verdict
 from tests.builders import (
     app,
     init,

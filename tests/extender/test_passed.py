@@ -1,0 +1,140 @@
+"""filter, then changes, then prioritize: the scores are those of somebody who did not see filter.
+
+They exist because kube-scheduler binds the last pod between the two, so the state has nearly always changed. They must
+not look into what is kept. Invariant: both verbs share one cluster with the one who remembers nothing.
+"""
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.filter import filter_nodes
+from extender import passed
+from extender.cluster import Cluster
+from extender.config import Settings
+from extender.convert import convert_pod
+from extender.convert_node import convert_node, convert_quota
+from extender.verbs import Verbs
+from extender.wire import core_v1
+from tests.extender.objects import COUNT, Json, asks, bound, card, container, node, pod, quota
+
+NODES = tuple(f"n{number}" for number in range(6))
+
+
+def make_cluster(*, cards: int = 2) -> Cluster:
+    cluster = Cluster(Settings())
+    for name in NODES:
+        put_node(cluster, node(name, cards))
+    return cluster
+
+
+def put_node(cluster: Cluster, made: Json) -> None:
+    cluster.put_node(convert_node(msgspec.convert(made, core_v1.Node), cluster.settings))
+
+
+def put_pod(cluster: Cluster, made: Json) -> None:
+    cluster.put_pod(convert_pod(msgspec.convert(made, core_v1.Pod), cluster.settings))
+
+
+def put_quota(cluster: Cluster, made: Json) -> None:
+    cluster.put_quota(convert_quota(msgspec.convert(made, core_v1.ResourceQuota), cluster.settings))
+
+
+def question(asking: Json, names: Sequence[str]) -> bytes:
+    return json.dumps({"Pod": asking, "Nodes": None, "NodeNames": list(names)}, separators=(",", ":")).encode()
+
+
+def filtered(verbs: Verbs, asking: Json) -> list[str]:
+    names: list[str] = json.loads(verbs.filter(question(asking, NODES)))["NodeNames"]
+    return names
+
+
+#: A pod comes to a node with this share of one of its cards, or leaves it.
+changes = st.tuples(
+    st.sampled_from(("a", "b", "c", "p")),
+    st.sampled_from(NODES),
+    st.sampled_from((0, 1)),
+    st.sampled_from((0, 400, 700, 1000)),
+    st.sampled_from((0, 100)),
+)
+
+
+@given(
+    before=st.lists(changes, max_size=6),
+    between=st.lists(changes, max_size=4),
+    memory=st.sampled_from((300, 600)),
+    policy=st.sampled_from(("binpack", "spread")),
+    limit=st.sampled_from((None, None, "3", "1200")),
+)
+def test_prioritize_after_changes_is_prioritize_without_a_filter(
+    before: list[tuple[str, str, int, int, int]],
+    between: list[tuple[str, str, int, int, int]],
+    memory: int,
+    policy: str,
+    limit: str | None,
+) -> None:
+    cluster = make_cluster()
+    verbs = Verbs(cluster)
+    if limit is not None:
+        put_quota(cluster, quota({"requests." + (COUNT if len(limit) == 1 else "nvidia.com/gpumem"): limit}))
+    for change in before:
+        happen(cluster, *change)
+    asking = pod("p", memory=memory, annotations={"hami.io/node-scheduler-policy": policy})
+    names = filtered(verbs, asking)
+    for change in between:
+        happen(cluster, *change)
+    assert verbs.prioritize(question(asking, names)) == Verbs(cluster).prioritize(question(asking, names))
+
+
+def happen(cluster: Cluster, name: str, where: str, at: int, memory: int, cores: int) -> None:
+    """A pod of this name holds that much, and nothing any more with 0."""
+    known = cluster.pod_named("default", name)
+    if known is not None:
+        cluster.delete_pod(known.uid)
+    if memory:
+        put_pod(cluster, bound(name, where, f"GPU-{where}-{at}", memory, cores=cores))
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many nodes were judged again each time."""
+    found: list[int] = []
+
+    def counting(*arguments: object) -> object:
+        found.append(len(arguments[2]))  # type: ignore[arg-type]
+        return filter_nodes(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(passed, "filter_nodes", counting)
+    return found
+
+
+def test_only_nodes_that_changed_are_judged_again(judged: list[int]) -> None:
+    cluster = make_cluster(cards=1)
+    verbs = Verbs(cluster)
+    names = filtered(verbs, pod("p", memory=600))
+    put_pod(cluster, bound("a", "n2", "GPU-n2-0", 600))
+    put_pod(cluster, bound("b", "n4", "GPU-n4-0", 100))
+    scores = json.loads(verbs.prioritize(question(pod("p", memory=600), names)))
+    assert judged == [2]
+    assert [score["Host"] for score in scores] == ["n4", "n0", "n1", "n3", "n5"]
+
+
+@pytest.mark.parametrize("kind", ["a node changes", "a quota comes", "the pod is booked", "other names"])
+def test_otherwise_everything_is_judged_again(judged: list[int], kind: str) -> None:
+    cluster = make_cluster(cards=1)
+    verbs, asking = Verbs(cluster), pod("p", memory=600)
+    names = filtered(verbs, asking)
+    if kind == "a node changes":
+        put_node(cluster, node("n0", [card("GPU-n0-0", memory=100)]))
+    elif kind == "a quota comes":
+        put_quota(cluster, quota({f"requests.{COUNT}": "0"}))
+    elif kind == "the pod is booked":
+        put_pod(cluster, pod("p", [container("main", asks(1, 600))], node="n0", allocation="GPU-n0-0,NVIDIA,600,0:;"))
+    else:
+        names = names[1:]
+    assert verbs.prioritize(question(asking, names)) == Verbs(cluster).prioritize(question(asking, names))
+    assert judged == []

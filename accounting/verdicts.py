@@ -62,6 +62,11 @@ class Verdicts:
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
 
+    def knows(self, snapshot: Snapshot, pod: Pod) -> bool:
+        """Whether a pod of this demand was asked about since nodes changed last."""
+        kept = self._kept.get(demand_of(pod))
+        return kept is not None and kept.node_generation == snapshot.node_generation
+
     def on_every_row(self, snapshot: Snapshot, pod: Pod, judge: Judge) -> Verdict:
         """Return the verdict on every row of a snapshot; only rows that changed since the last one are judged.
 

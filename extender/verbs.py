@@ -149,7 +149,7 @@ class Verbs:
         passed = None if raw is None else self._passed.get(raw[0])
         if raw is not None and passed is not None and passed.raw_names == raw[1]:
             # kube-scheduler asks for exactly the names that filter passed, in the same order.
-            standing = passed.now(self.cluster)
+            standing = passed.now(self.cluster, self._verdicts)
             if standing is not None:
                 return self._scored(passed.pod, *standing)
         args = wire.decode_args(body)

@@ -82,7 +82,7 @@ def _measure(
                 step()
         started += [cluster.started for cluster in found]
         empty, full = found
-        cases = [empty.case(Kind.NEW), full.case(Kind.NEW)]
+        cases = [empty.case(Kind.NEW), full.case(Kind.NEW), full.case(Kind.OTHER)]
         cases += [full.case(Kind.AGAIN), full.case(Kind.REFUSED), empty.case(Kind.GREEDY)]
         with _task(progress, f"{size.nodes:,} nodes: ask", plan.rounds) as step:
             return measure(cases, plan.calls, plan.warm_up, step)

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     """What a case asks."""
 
     NEW = "init + sidecar + app"
+    OTHER = "another demand each time"
     AGAIN = "the same pod again"
     REFUSED = "refused everywhere"
     GREEDY = "greedy finds none"

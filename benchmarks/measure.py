@@ -21,6 +21,7 @@ from benchmarks.questions import GREEDY_FAILS, INIT_SIDECAR_APP, TOO_LARGE, Chan
 
 ASKS = {
     Kind.NEW: INIT_SIDECAR_APP,
+    Kind.OTHER: INIT_SIDECAR_APP,
     Kind.AGAIN: INIT_SIDECAR_APP,
     Kind.REFUSED: TOO_LARGE,
     Kind.GREEDY: GREEDY_FAILS,
@@ -44,7 +45,7 @@ class Case:
         self._kind, self._size, self._pods = kind, size, pods
         self._subjects = list(subjects)
         self._changes = changes
-        self._questions = Questions(nodes, ASKS[kind], seed=len(nodes) + pods)
+        self._questions = Questions(nodes, ASKS[kind], seed=len(nodes) + pods, alike=kind is not Kind.OTHER)
         self._times: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         self._passed = 0
 

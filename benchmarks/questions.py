@@ -20,6 +20,8 @@ Json = dict[str, Any]
 #: Smaller than any card by far, so that where it stands decides nothing.
 _CHANGE_MIB: Final = 16
 NAMESPACE: Final = "vision"
+#: Far more than any memory of earlier questions holds.
+_DEMANDS: Final = 1000
 
 
 class Ask(NamedTuple):
@@ -128,16 +130,21 @@ class Question(NamedTuple):
 class Questions:
     """An endless row of questions about one set of nodes."""
 
-    def __init__(self, nodes: Sequence[str], asks: Sequence[Ask], seed: int) -> None:
+    def __init__(self, nodes: Sequence[str], asks: Sequence[Ask], seed: int, *, alike: bool = True) -> None:
+        """`alike`: all pods ask for the same, as those of one template do; else the first container's differ."""
         self._nodes = list(nodes)
-        self._asks = asks
+        self._asks = list(asks)
+        self._alike = alike
         self._rng = random.Random(seed)
         self._number = 0
 
     def next(self) -> Question:
         self._number += 1
         self._rng.shuffle(self._nodes)
-        pod = pod_object(f"server-{self._number:06d}", uuid4(self._rng), self._asks)
+        first, *others = self._asks
+        if not self._alike:
+            first = first._replace(memory_mib=first.memory_mib + self._number % _DEMANDS)
+        pod = pod_object(f"server-{self._number:06d}", uuid4(self._rng), [first, *others])
         return Question(orjson.dumps(pod), tuple(self._nodes))
 
 

@@ -20,7 +20,12 @@ from extender import config
 from extender.cluster import Cluster
 from extender.journal import FileJournal, Start, read_journal
 from extender.recording import Recorder
+from tests.apiserver.kubeconfig import write_kubeconfig
+from tests.apiserver.server import ApiServer
 from tests.extender import processes
+from tests.extender.objects import node, pod
+from tests.extender.serving import asked
+from tests.live.process_harness import LONG, serving
 
 Json = dict[str, Any]
 
@@ -32,6 +37,23 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = directory / "journal"
     outcome = run(Settings(seed="replay", points=2, pods=100, nodes=8, journal=path), directory)
     assert outcome.violation is None, f"{outcome.where}: {outcome.violation}"
+    return path.read_text().splitlines(keepends=True)
+
+
+@pytest.fixture
+async def refused(tmp_path: Path) -> list[str]:
+    """The lines of the journal of a process whose second bind finds no room, though filter passed both pods."""
+    path, first, second = tmp_path / "refused", pod("first", memory=700), pod("second", memory=700)
+    async with ApiServer() as api:
+        api.load([node("n1"), first, second])
+        kubeconfig = write_kubeconfig(tmp_path / "kc", api.url)
+        async with serving(kubeconfig, *LONG, "--journal", path) as extender:
+            await extender.answers("/readyz", 200)
+            for made in (first, second):
+                assert (await extender.post("/filter", asked(made, "n1")))["NodeNames"] == ["n1"]
+            answers = [await extender.post("/bind", _binding(made)) for made in (first, second)]
+            assert [answer["Error"][:18] for answer in answers] == ["", "InsufficientMemory"]
+            assert await extender.stop() == 0
     return path.read_text().splitlines(keepends=True)
 
 
@@ -84,8 +106,8 @@ def test_one_changed_byte_of_an_allocation_is_reported_with_its_line(
     assert summary["difference"]["replayed"] == entry["allocation"]
 
 
-@pytest.mark.parametrize("kind", ["success", "refusal", "another node"])
-def test_the_answer_of_a_bind_is_compared_with_what_was_booked_or_refused(
+@pytest.mark.parametrize("kind", ["success", "another node"])
+def test_the_answer_of_a_bind_is_compared_with_what_was_booked(
     recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]], kind: str
 ) -> None:
     number, entry = _last(recorded, lambda entry: entry.get("verb") == "bind" and entry["answer"] == '{"Error":""}')
@@ -93,12 +115,6 @@ def test_the_answer_of_a_bind_is_compared_with_what_was_booked_or_refused(
     if kind == "success":
         entry |= {"answer": json.dumps({"Error": "InsufficientMemory: no card has room"}, separators=(",", ":"))}
         replayed = ""  # or why an earlier bind there found none
-    elif kind == "refusal":
-        number, entry = _last(
-            recorded,
-            lambda entry: entry.get("verb") == "bind" and entry["answer"].startswith('{"Error":"Insufficient'),
-        )
-        replayed, entry = entry["answer"], entry | {"answer": entry["answer"].replace("free", "gone")}
     else:
         node = body["Node"]
         entry |= {"body": json.dumps(body | {"Node": "n99"})}
@@ -109,11 +125,23 @@ def test_the_answer_of_a_bind_is_compared_with_what_was_booked_or_refused(
     assert summary["difference"]["replayed"] in {replayed or summary["difference"]["replayed"]} - {entry["answer"]}
 
 
-def test_why_a_bind_found_no_cards_is_compared(
-    recorded: list[str], replay: Callable[[list[str]], tuple[int, Json]]
+def test_the_answer_of_a_refused_bind_is_compared(
+    refused: list[str], replay: Callable[[list[str]], tuple[int, Json]]
 ) -> None:
-    number, entry = _last(recorded, lambda entry: entry["op"] == "refuse")
-    status, summary = replay([*recorded[:number], _line(entry | {"why": "x"}), *recorded[number + 1 :]])
+    status, summary = replay(refused)
+    assert (status, summary["difference"], summary["refusals"]) == (0, None, 1)
+    number, entry = _last(refused, lambda entry: entry.get("verb") == "bind")
+    other = entry | {"answer": entry["answer"].replace("free", "gone")}
+    status, summary = replay([*refused[:number], _line(other), *refused[number + 1 :]])
+    assert (status, summary["difference"]["line"]) == (1, number + 1)
+    assert (summary["difference"]["what"], summary["difference"]["replayed"]) == ("answer of bind", entry["answer"])
+
+
+def test_why_a_bind_found_no_cards_is_compared(
+    refused: list[str], replay: Callable[[list[str]], tuple[int, Json]]
+) -> None:
+    number, entry = _last(refused, lambda entry: entry["op"] == "refuse")
+    status, summary = replay([*refused[:number], _line(entry | {"why": "x"}), *refused[number + 1 :]])
     assert (status, summary["difference"]["line"]) == (1, number + 1)
     assert summary["difference"]["replayed"] == entry["why"]
 
@@ -213,6 +241,11 @@ def test_a_journal_that_cannot_be_written_ends_and_nothing_else() -> None:
     for _ in range(2):
         journal.write({"op": "finish", "uid": "a"})
     journal.close()
+
+
+def _binding(made: Json) -> Json:
+    meta = made["metadata"]
+    return {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": "n1"}
 
 
 def _entry(line: str) -> Json:

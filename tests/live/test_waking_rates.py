@@ -91,17 +91,15 @@ async def test_the_rate_per_pod_is_limited() -> None:
         await bench.scheduler.place(bench.kube.create(pod("a", memory=1000)), "n1")
         (made,) = await refuse(bench, pod("p", memory=500))
         loop = asyncio.get_running_loop()
-        end, rounds = loop.time() + 1.0, 0
-        while loop.time() < end:
+        began = loop.time()
+        for rounds in range(60):
             bench.kube.annotate_node("n1", {CORDON: None if rounds % 2 else "GPU-n1-0"})
             if "a" in bench.audit.bound():
                 bench.kube.delete_pod("a")
             # kube-scheduler offers n2 only: a taint keeps the pod away from n1.
             assert (await bench.scheduler.filter(bench.kube.pod("p"), "n2")).passed == []
-            rounds += 1
             await asyncio.sleep(0.01)
-        assert rounds > 20
-        assert 1 <= woken(bench).count("p") <= 3
+        assert 1 <= woken(bench).count("p") <= 1 + (loop.time() - began) / 0.4
         assert made["metadata"]["name"] == "p"
 
 

@@ -55,6 +55,33 @@ class DeviceUse(NamedTuple):
     """In one and the same phase the pod itself puts another row beside its exclusive one."""
 
 
+class Held(NamedTuple):
+    """What a pod holds by its rows: per card, sorted by UUID, and in total, at its peak and in its steady state."""
+
+    peak: tuple[DeviceUse, ...] = ()
+    steady: tuple[DeviceUse, ...] = ()
+    total_peak: Total = Total()
+    total_steady: Total = Total()
+
+
+def held_by(containers: tuple[Container, ...], allocation: Allocation) -> Held:
+    """Return what a pod with these containers holds by its rows."""
+    peak, steady = device_uses(containers, allocation)
+    if len(peak) == 1:
+        return Held(peak, steady, _one_card_total(peak), _one_card_total(steady))
+    return Held(peak, steady, *pod_total(containers, allocation))
+
+
+def held_on_one_card(card: str, peak: tuple[int, int, int], steady: tuple[int, int, int]) -> Held:
+    """Return what a pod holds all of whose rows are on one card, none exclusive. The peak is at least one slot."""
+    steady_use = (DeviceUse(card, *steady),) if steady[0] else ()
+    if peak == steady:
+        # Most pods hold the same in both; then it is one object.
+        total = _total(*peak)
+        return Held(steady_use, steady_use, total, total)
+    return Held((DeviceUse(card, *peak),), steady_use, _total(*peak), _total(*steady))
+
+
 def peak_and_steady(containers: Iterable[tuple[ContainerKind, Uses]]) -> tuple[dict[str, Amounts], dict[str, Amounts]]:
     """Apply the formula. `containers`: kind and uses of every container, init containers first, in spec order.
 
@@ -140,7 +167,7 @@ def pod_total(containers: tuple[Container, ...], allocation: Allocation) -> tupl
     )
 
 
-def one_card_total(uses: tuple[DeviceUse, ...]) -> Total:
+def _one_card_total(uses: tuple[DeviceUse, ...]) -> Total:
     """Return the total of a pod all of whose rows are on one card, from what it holds there; equals `pod_total`."""
     return _total(uses[0].slots, uses[0].memory, uses[0].cores) if uses else _total()
 

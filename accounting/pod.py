@@ -196,7 +196,12 @@ class Pod:
     @property
     def asks(self) -> bool:
         """Whether any container asks for a card, legally or not."""
-        return bool(self.invalid) or any(container.request for container in self.containers)
+        if self.invalid:
+            return True
+        for container in self.containers:  # noqa: SIM110 - `any` takes twice the time, and every event asks
+            if container.request is not None:
+                return True
+        return False
 
 
 def demand_of(pod: Pod) -> Hashable:

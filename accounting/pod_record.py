@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from accounting.holdings import DeviceUse, Total, device_uses, one_card_total, pod_total, requested_total
+from accounting.holdings import DeviceUse, Held, Total, held_by, pod_total, requested_total
 from accounting.mig import UNKNOWN, MigInstance
 from accounting.pod import Allocation, DeviceRow, Pod, UnreadableAllocation, further_rows
 from accounting.quota_scope import PodScope
@@ -166,29 +166,34 @@ def pod_state(pod: Pod) -> State:
     return State.STEADY if pod.inits_over else State.PEAK
 
 
-def record_pod(pod: Pod, rows: Allocation | UnreadableAllocation | None = None) -> PodRecord:
-    """Boil a pod down. `rows`: its allocation, if the pod is given without.
+def record_pod(pod: Pod, rows: Allocation | UnreadableAllocation | Held | None = None) -> PodRecord:
+    """Boil a pod down. `rows`: its allocation, if the pod is given without, or what it holds by that.
 
     A bound pod that asks for cards and whose allocation is missing or unreadable holds nothing that can be counted and
     blocks instead; its total comes from its spec.
     """
+    if isinstance(rows, Held):
+        return _record(pod, rows)
     allocation = pod.allocation if rows is None else rows
-    readable = not isinstance(allocation, UnreadableAllocation)
-    if allocation is not None and not isinstance(allocation, UnreadableAllocation):
-        peak, steady = device_uses(pod.containers, allocation)
-        if len(peak) == 1:
-            totals = one_card_total(peak), one_card_total(steady)
-        else:
-            totals = pod_total(pod.containers, allocation)
-    else:
-        peak, steady = (), ()
-        totals = requested_total(pod.containers)
-        readable = readable and not pod.asks
-    suspect = pod.node is not None and not pod.terminal and not readable
-    further = () if not isinstance(allocation, tuple) else further_rows(allocation)
-    if rows is not None and (further or not readable or requested_vendors(pod) != (DEFAULT_VENDOR_KEY,)):
-        pod = pod.with_allocation(rows)
-    vendors = _vendors(pod, further)
+    if allocation is None or isinstance(allocation, UnreadableAllocation):
+        return _record_without_cards(pod if rows is None else pod.with_allocation(allocation))
+    held, further = held_by(pod.containers, allocation), further_rows(allocation)
+    if not further and requested_vendors(pod) == (DEFAULT_VENDOR_KEY,):
+        return _record(pod, held)
+    vendors = _vendors(pod, allocation)
+    first = vendors[0] if vendors else DEFAULT_VENDOR_KEY
+    several = _by_vendor(pod, allocation, vendors) if len(vendors) > 1 else ()
+    return _record(pod, held, first, _instances(further), several)
+
+
+def _record(
+    pod: Pod,
+    held: Held,
+    vendor: str = DEFAULT_VENDOR_KEY,
+    instances: tuple[tuple[str, tuple[MigInstance, ...]], ...] = (),
+    several: tuple[VendorTotals, ...] = (),
+) -> PodRecord:
+    """Return the record of a pod whose allocation could be read."""
     # By position: with names it takes twice the time, and every change of a pod comes through here.
     return PodRecord(
         pod.uid,
@@ -196,40 +201,46 @@ def record_pod(pod: Pod, rows: Allocation | UnreadableAllocation | None = None) 
         pod.name,
         pod.node,
         pod_state(pod),
-        peak,
-        steady,
-        *totals,
-        _blocks(pod) if suspect else None,
-        _problem(pod) if suspect else None,
-        readable,
+        *held,
+        None,
+        None,
+        True,  # noqa: FBT003 - readable
         False,  # noqa: FBT003 - edited
         pod.scope,
         0 if pod.terminal else pod.cpu_milli,
-        vendors[0] if vendors else DEFAULT_VENDOR_KEY,
-        _instances(further),
-        _by_vendor(pod, vendors) if len(vendors) > 1 else (),
+        vendor,
+        instances,
+        several,
     )
 
 
-def _vendors(pod: Pod, further: Sequence[DeviceRow]) -> tuple[str, ...]:
+def _record_without_cards(pod: Pod) -> PodRecord:
+    """Return the record of a pod whose allocation is missing or cannot be read."""
+    readable = pod.allocation is None and not pod.asks
+    suspect = pod.node is not None and not pod.terminal and not readable
+    vendors = requested_vendors(pod)
+    return _record(pod, Held((), (), *requested_total(pod.containers)))._replace(
+        blocks=_blocks(pod) if suspect else None,
+        problem=_problem(pod) if suspect else None,
+        readable=readable,
+        vendor=vendors[0] if vendors else DEFAULT_VENDOR_KEY,
+        several=_by_vendor(pod, None, vendors) if len(vendors) > 1 else (),
+    )
+
+
+def _vendors(pod: Pod, allocation: Allocation) -> tuple[str, ...]:
     """Return the keys of the vendors whose cards a pod asks for or holds, those that it asks first."""
-    asked, allocation = requested_vendors(pod), pod.allocation
-    if not isinstance(allocation, tuple) or (not further and asked == (DEFAULT_VENDOR_KEY,)):
-        return asked
-    return tuple(dict.fromkeys((*asked, *(row.vendor for own in allocation for row in own))))
+    return tuple(dict.fromkeys((*requested_vendors(pod), *(row.vendor for own in allocation for row in own))))
 
 
 def _instances(rows: Sequence[DeviceRow]) -> tuple[tuple[str, tuple[MigInstance, ...]], ...]:
-    if not rows:
-        return ()
     cards = sorted({row.uuid for row in rows if row.instance is not None})
     return tuple((uuid, tuple(row.instance or UNKNOWN for row in rows if row.uuid == uuid)) for uuid in cards)
 
 
-def _by_vendor(pod: Pod, vendors: tuple[str, ...]) -> tuple[VendorTotals, ...]:
+def _by_vendor(pod: Pod, allocation: Allocation | None, vendors: tuple[str, ...]) -> tuple[VendorTotals, ...]:
     """Return a pod's totals by vendor, from its rows or else from its spec."""
-    allocation = pod.allocation
-    if not isinstance(allocation, tuple):
+    if allocation is None:
         return tuple(VendorTotals(key, *requested_total(part_of(pod, key).containers)) for key in sorted(vendors))
     return tuple(VendorTotals(key, *pod_total(pod.containers, rows_of(allocation, key))) for key in sorted(vendors))
 

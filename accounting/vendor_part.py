@@ -34,8 +34,10 @@ def part_of(pod: Pod, vendor: str) -> Pod:
 def requested_vendors(pod: Pod) -> tuple[str, ...]:
     """Return the keys of the vendors that a pod asks, the first container's first."""
     if not pod.further_selections:
-        key = next((each.request.vendor for each in pod.containers if each.request is not None), None)
-        return () if key is None else (key,)
+        for each in pod.containers:
+            if each.request is not None:
+                return (each.request.vendor,)
+        return ()
     return tuple(selection.vendor for selection in (pod.selection, *pod.further_selections))
 
 

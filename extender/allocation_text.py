@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from accounting.codec import decode_allocation, encode_allocation, named_instances, with_instances
+from accounting.holdings import Held
 from accounting.mig import read_instances
-from accounting.pod import Allocation, UnreadableAllocation
+from accounting.plain_rows import held_by_text
+from accounting.pod import Allocation, Container, UnreadableAllocation
 from accounting.vendor import DEFAULT_VENDOR_KEY
 from accounting.vendor_part import merged, rows_of
 
@@ -31,6 +33,8 @@ def mig_part(vendor: str) -> str:
 
 def join_texts(texts: Mapping[str, str]) -> str:
     """Return one text of annotations by vendor key; "" if all are empty."""
+    if len(texts) == 1 and DEFAULT_VENDOR_KEY in texts:
+        return texts[DEFAULT_VENDOR_KEY].replace(_SEPARATOR, _NO_SEPARATOR)
     filled = {key: text.replace(_SEPARATOR, _NO_SEPARATOR) for key, text in texts.items() if text}
     if not filled or (len(filled) == 1 and DEFAULT_VENDOR_KEY in filled):
         return filled.get(DEFAULT_VENDOR_KEY, "")
@@ -85,6 +89,11 @@ def unpack_rows(
         return ((),) * containers
     allocations = [each for each in read if not isinstance(each, UnreadableAllocation)]
     return allocations[0] if len(allocations) == 1 else merged(allocations)
+
+
+def unpack_held(text: str, containers: tuple[Container, ...]) -> Held | None:
+    """Return what a pod holds by such a text if that is quick: if they are the default vendor's alone and plain."""
+    return None if text.startswith(_SEPARATOR) else held_by_text(text, containers, sys.intern)
 
 
 def _with_mig(

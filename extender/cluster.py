@@ -13,7 +13,7 @@ from accounting.allocate import Placement
 from accounting.cache import Cache
 from accounting.claims import Claims, place_beside
 from accounting.explain import explain_node
-from accounting.holdings import Total
+from accounting.holdings import Held, Total
 from accounting.node import Node
 from accounting.packing.scorer import Packing
 from accounting.packing.shape import Asked
@@ -295,10 +295,11 @@ class Cluster:
             self._pods.put(pod)
         return True
 
-    def observe(self, pod: Pod, rows: Allocation | UnreadableAllocation | None = None) -> None:
+    def observe(self, pod: Pod, rows: Allocation | UnreadableAllocation | Held | None = None) -> None:
         """Record a pod as an API server has it, or had it a moment ago: what is told may come late.
 
-        `rows`: what the text of its rows says, if it is given with that text in their place.
+        `rows`: what the text of its rows says, if it is given with that text in their place; what it holds by them is
+        enough.
 
         A pod never leaves its node, so one that was seen there and is told of without a node is told of too late. Of a
         bound pod nothing that was only assumed is kept beside what is told.
@@ -377,7 +378,7 @@ class Cluster:
         self._changes += removed
         return removed
 
-    def _put(self, pod: Pod, rows: Allocation | UnreadableAllocation | None = None) -> Pod:
+    def _put(self, pod: Pod, rows: Allocation | UnreadableAllocation | Held | None = None) -> Pod:
         """Record a pod; returns what is kept. `rows`: as for `observe`."""
         earlier = self._uids.get((pod.namespace, pod.name))
         if earlier is not None and earlier != pod.uid and not self.deletions_are_told:
@@ -395,7 +396,12 @@ class Cluster:
         if known is not None and kept.readable and not record.readable:
             # The cache keeps the cards of the last allocation that could be read; show the same rows.
             pod = replace(pod, containers=known.containers).with_allocation(self._pods[pod.uid].allocation)
-        elif rows is not None and not (isinstance(rows, tuple) and any(rows)):
+        elif (
+            rows is not None
+            and not isinstance(rows, Held)
+            and (isinstance(rows, UnreadableAllocation) or not any(rows))
+        ):
+            # No text gives these back.
             pod = pod.with_allocation(rows)
         self._pods.put(pod)
         self._uids[pod.namespace, pod.name] = pod.uid

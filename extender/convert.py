@@ -4,17 +4,14 @@ It must not do I/O. Invariant: conversion never fails for an object that decodes
 Invalid, an UnreadableAllocation or a Problem in the value.
 """
 
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from accounting.demand import ContainerResources, charged_amount, container_charge, container_requests, pod_charge
-from accounting.lifecycle import InitStatus, inits_over
-from accounting.pod import Allocation, Container, ContainerKind, Pod, UnreadableAllocation
+from accounting.holdings import Held
+from accounting.pod import Allocation, Container, Pod, UnreadableAllocation
 from accounting.policy import (
     Policies,
     make_policies,
@@ -26,22 +23,22 @@ from accounting.policy import (
 )
 from accounting.selection import Selection, parse_bool, parse_list, parse_types
 from accounting.status import Invalid
-from accounting.vendor import Vendor
-from accounting.vendor_part import checked_vendors
-from extender.allocation_text import join_texts, mig_part, unpack_rows
+from accounting.vendor import DEFAULT_VENDOR_KEY, Vendor
+from accounting.vendor_part import checked_vendors, requested_vendors
+from extender.allocation_text import join_texts, mig_part, unpack_held, unpack_rows
 from extender.config import Settings
-from extender.cpu import pod_cpu_milli
+from extender.containers import read_containers
+from extender.init_statuses import are_inits_over
 from extender.scopes import scope_of
-from extender.wire import core_v1
+from extender.wire import core_v1, watched
 
 NODE_POLICY = "hami.io/node-scheduler-policy"
 CARD_POLICY = "hami.io/gpu-scheduler-policy"
 WEIGHTS = "hami.io/device-scoring-weights"
 _ANNOTATIONS = "metadata.annotations[{}]"
 _TERMINAL = frozenset({"Succeeded", "Failed"})
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Digits of a second below the microseconds at which Python's times end.
-_BELOW_MICROSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
+#: Of such pods no vendor can lack its rows.
+_DEFAULT_VENDOR_AT_MOST = ((), (DEFAULT_VENDOR_KEY,))
 
 
 def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
@@ -49,15 +46,19 @@ def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
     return with_rows(convert_without_rows(wire, settings), rows_text(wire, settings), settings)
 
 
-def rows_text(wire: core_v1.Pod, settings: Settings) -> str:
+def rows_text(wire: watched.AnyPod, settings: Settings) -> str:
     """Return the allocation annotations of all vendors as one text; "" if there is none."""
     annotations = wire.metadata.annotations if wire.metadata is not None else None
     if not annotations:
         return ""
-    texts = {each.key: annotations.get(each.devices_allocated_annotation, "") for each in settings.vendors}
+    texts = {}
     for vendor in settings.vendors:
-        mig = annotations.get(vendor.mig_annotation, "") if vendor.mig_annotation else ""
-        if mig and texts[vendor.key]:
+        text = annotations.get(vendor.devices_allocated_annotation)
+        if not text:
+            continue
+        texts[vendor.key] = text
+        mig = annotations.get(vendor.mig_annotation) if vendor.mig_annotation else None
+        if mig:
             texts[mig_part(vendor.key)] = mig
     return join_texts(texts)
 
@@ -76,14 +77,23 @@ def allocation_of(pod: Pod, text: str, settings: Settings) -> Allocation | Unrea
     return checked_vendors(pod, unpack_rows(text, len(pod.containers), "", fields), fields)
 
 
-def convert_without_rows(wire: core_v1.Pod, settings: Settings, allocation_text: str = "") -> Pod:
+def held_or_rows(pod: Pod, text: str, settings: Settings) -> Held | Allocation | UnreadableAllocation | None:
+    """Return what a pod holds by its annotations' text if that is quickly told; else `allocation_of`."""
+    if text and requested_vendors(pod) in _DEFAULT_VENDOR_AT_MOST:
+        held = unpack_held(text, pod.containers)
+        if held is not None:
+            return held
+    return allocation_of(pod, text, settings)
+
+
+def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_text: str = "") -> Pod:
     """Return all of a pod but its allocation. `allocation_text`: the text that stands for it, see `rows_text`."""
     meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
     status = wire.status or core_v1.PodStatus()
     # Names of nodes and namespaces, and UUIDs of cards, stand in many pods: interned, each is in memory once.
     namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
     annotations = meta.annotations or {}
-    containers, charge, invalid = _containers(spec, settings)
+    containers, charge, invalid, cpu_milli = read_containers(spec, settings.vendors)
     vendors = _asked_vendors(containers, settings)
     selections, policies, misread, ignored = _choices(annotations, settings, vendors)
     return Pod(
@@ -94,17 +104,22 @@ def convert_without_rows(wire: core_v1.Pod, settings: Settings, allocation_text:
         node=sys.intern(spec.nodeName) if spec.nodeName else None,
         terminal=status.phase in _TERMINAL,
         deleting=meta.deletionTimestamp is not None,
-        inits_over=_inits_over(spec, status),
-        invalid=(*invalid, *misread) if any(container.request for container in containers) or invalid else (),
+        inits_over=are_inits_over(spec, status),
+        invalid=_refused(containers, invalid, misread) if invalid or misread else (),
         selection=selections[0],
         policies=policies,
         api_charge=charge,
         scope=scope_of(spec, status),
-        cpu_milli=pod_cpu_milli(spec),
+        cpu_milli=cpu_milli,
         further_selections=selections[1:],
         ignored=ignored,
         allocation_text=allocation_text,
     )
+
+
+def _refused(containers: tuple[Container, ...], invalid: list[Invalid], misread: list[Invalid]) -> tuple[Invalid, ...]:
+    """Return what is invalid in a pod; in the annotations of one that asks for nothing, nothing is."""
+    return (*invalid, *misread) if invalid or any(container.request for container in containers) else ()
 
 
 def _asked_vendors(containers: tuple[Container, ...], settings: Settings) -> tuple[Vendor, ...]:
@@ -116,102 +131,22 @@ def _asked_vendors(containers: tuple[Container, ...], settings: Settings) -> tup
     return tuple(vendor for vendor in vendors if vendor.key in asked) or vendors[:1]
 
 
-def container_kind(container: core_v1.Container) -> ContainerKind:
-    """Return the kind of an entry of initContainers."""
-    return ContainerKind.SIDECAR if container.restartPolicy == "Always" else ContainerKind.INIT
-
-
-def _containers(
-    spec: core_v1.PodSpec, settings: Settings
-) -> tuple[tuple[Container, ...], tuple[tuple[str, int], ...], list[Invalid]]:
-    """Return a pod's containers, what the API server charges for them, and what is invalid in them."""
-    tools = _tools(settings.vendors)
-    containers: list[Container] = []
-    charged: list[tuple[int, _Charge]] = []
-    invalid: list[Invalid] = []
-    for list_name, entries in (("initContainers", spec.initContainers), ("containers", spec.containers)):
-        for each in entries or ():
-            kind = _APP if list_name == "containers" else _SIDECAR if each.restartPolicy == "Always" else _INIT
-            written = _NOTHING if each.resources is None else _written(each.resources)
-            read = tools.container if _is_text(written) else tools.container.__wrapped__
-            container, refused, charge = read(list_name, each.name or "", kind, written)
-            containers.append(container)
-            if charge is not None:
-                invalid.extend(refused)
-                charged.append((kind, charge))
-    overhead = spec.overhead or {}
-    extra = tuple((name, charged_amount(overhead[name])) for name in tools.resources if name in overhead)
-    return tuple(containers), _charge(tuple(charged), extra), invalid
-
-
-#: All quantities of a container as written: names and values of the limits, and of the requests.
-_Written = tuple[tuple[tuple[str, object], ...], tuple[tuple[str, object], ...]]
-_NOTHING: _Written = ((), ())
-#: What the API server charges for one container, per resource name.
-_Charge = tuple[tuple[str, int], ...]
-#: Numbers stand for kinds where results are remembered: hashing a member of an Enum is slow.
-_KINDS = (ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP)
-_INIT, _SIDECAR, _APP = range(3)
-
-
 class _Tools(NamedTuple):
-    """What is worked out once per vendor."""
+    """What is worked out once per vendors."""
 
-    resources: tuple[str, ...]
     choice_keys: frozenset[str]
+    """Annotations that choose anything at all."""
+    every_card: tuple[Selection, ...]
+    """The choice of a pod without such annotations, if it is about the first vendor."""
     allocation_fields: Mapping[str, str]
     """Vendor key -> where its allocation annotation stands."""
-    container: Any
-    """(list name, container name, kind, quantities) -> container, what is invalid in it, and its charge, None if it
-    asks for nothing that is managed. Remembered: replicas are written alike, so most containers are read once.
-    """
 
 
 @lru_cache(maxsize=16)
 def _tools(vendors: tuple[Vendor, ...]) -> _Tools:
-    names = tuple(name for vendor in vendors for name in vendor.resources)
-
-    @lru_cache(maxsize=16_384)
-    def container(
-        list_name: str, name: str, kind: int, written: _Written
-    ) -> tuple[Container, tuple[Invalid, ...], _Charge | None]:
-        resources = _resources(written, names)
-        if not (resources.limits or resources.requests):
-            return Container(name, _KINDS[kind]), (), None
-        requests, invalid = container_requests(resources, vendors, f"spec.{list_name}[{name}].resources")
-        first = requests[0] if requests else None
-        return Container(name, _KINDS[kind], first, requests[1:]), invalid, container_charge(resources, *vendors)
-
     fields = {each.key: _ANNOTATIONS.format(each.devices_allocated_annotation) for each in vendors}
-    return _Tools(names, frozenset().union(*map(_choice_keys, vendors)), fields, container)
-
-
-def _written(resources: core_v1.Resources) -> _Written:
-    limits, requests = resources.limits, resources.requests
-    return tuple(limits.items()) if limits else (), tuple(requests.items()) if requests else ()
-
-
-def _is_text(written: _Written) -> bool:
-    """Whether all quantities are text, as an API server gives them; only then equal keys mean equal values."""
-    for part in written:
-        for _, value in part:
-            if value.__class__ is not str:
-                return False
-    return True
-
-
-@lru_cache(maxsize=16_384)
-def _charge(charged: tuple[tuple[int, _Charge], ...], overhead: _Charge) -> _Charge:
-    return pod_charge([(_KINDS[kind], charge) for kind, charge in charged], overhead)
-
-
-def _resources(written: _Written, names: tuple[str, ...]) -> ContainerResources:
-    """Return what is written of managed resources, in the order of their names."""
-    limits, requests = (
-        {name: quantities[name] for name in names if quantities.get(name) is not None}
-        for quantities in map(dict, written)
-    )
-    return ContainerResources(limits, requests)
+    keys = frozenset().union(*map(_choice_keys, vendors))
+    return _Tools(keys, (Selection(vendor=vendors[0].key),), fields)
 
 
 def _choices(
@@ -221,8 +156,10 @@ def _choices(
 
     Returns also what is invalid in them, and the words that mean nothing.
     """
-    if annotations.keys().isdisjoint(_tools(settings.vendors).choice_keys):
-        return _every_card(vendors), settings.policies, [], ()
+    tools = _tools(settings.vendors)
+    if annotations.keys().isdisjoint(tools.choice_keys):
+        one = len(vendors) == 1 and vendors[0] is settings.vendor
+        return tools.every_card if one else _every_card(vendors), settings.policies, [], ()
     policies, invalid, ignored = _policies(annotations, settings.policies)
     selections = []
     for vendor in vendors:
@@ -304,55 +241,3 @@ def _choice_keys(vendor: Vendor) -> frozenset[str]:
         *(key for key, _ in vendor.unmanaged_annotations),
     )
     return frozenset((NODE_POLICY, CARD_POLICY, WEIGHTS, *filter(None, selecting)))
-
-
-def _inits_over(spec: core_v1.PodSpec, status: core_v1.PodStatus) -> bool:
-    inits = [each for each in spec.initContainers or () if container_kind(each) is ContainerKind.INIT]
-    if not inits:
-        return True
-    states = {each.name: each.state for each in status.initContainerStatuses or ()}
-    if len(inits) == 1 and not _succeeded(states.get(inits[0].name)):
-        return False
-    everyone = [*(spec.initContainers or ()), *(spec.containers or ())]
-    return inits_over(
-        [_init_status(states.get(each.name)) for each in inits],
-        all_containers_restarting=any(
-            condition.type == "AllContainersRestarting" and condition.status == "True"
-            for condition in status.conditions or ()
-        ),
-        restart_rule=any(
-            rule.action == "RestartAllContainers" for each in everyone for rule in each.restartPolicyRules or ()
-        ),
-    )
-
-
-def _succeeded(state: core_v1.ContainerState | None) -> bool:
-    terminated = None if state is None else state.terminated
-    return terminated is not None and not terminated.exitCode
-
-
-def _init_status(state: core_v1.ContainerState | None) -> InitStatus:
-    terminated = None if state is None else state.terminated
-    if terminated is None or not _succeeded(state):
-        return InitStatus(succeeded=False)
-    return InitStatus(
-        succeeded=True,
-        started_at_ns=_nanoseconds(terminated.startedAt),
-        finished_at_ns=_nanoseconds(terminated.finishedAt),
-    )
-
-
-def _nanoseconds(text: str | None) -> int | None:
-    """Return an RFC 3339 time as nanoseconds since 1970; None if it is missing or no time."""
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        return None
-    delta = moment - _EPOCH
-    below = _BELOW_MICROSECONDS.search(text)
-    nanoseconds = int(below[1].ljust(3, "0")) if below else 0
-    return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000 + nanoseconds

@@ -6,12 +6,12 @@ component-helpers/resource/helpers.go (PodRequests: sidecars, inits and apps in 
 before those of its containers; overhead is added) and defaulting (a missing request is the limit).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from accounting.errors import QuantityError
 from accounting.quantity import parse_quantity
-from extender.wire import core_v1
+from extender.wire import core_v1, watched
 
 _CPU = "cpu"
 _INT32_MAX = 2**31 - 1
@@ -19,19 +19,30 @@ _INT32_MAX = 2**31 - 1
 
 def pod_cpu_milli(spec: core_v1.PodSpec) -> int:
     """Return thousandths of a CPU. Unlike cards they are held from the Binding to the end, whatever has run."""
+    containers = (*(spec.initContainers or ()), *(spec.containers or ()))
+    return cpu_milli_of(spec, [container_cpu_milli(each.resources) for each in containers])
+
+
+def cpu_milli_of(spec: watched.AnyPodSpec, own: Sequence[int]) -> int:
+    """Return `pod_cpu_milli` from what each container requests, init containers first, in spec order."""
     overhead = _milli(spec.overhead.get(_CPU)) if spec.overhead else 0
     whole = None if spec.resources is None else _requested(spec.resources)
     if whole is not None:
         return whole + overhead
+    inits: Sequence[watched.AnyContainer] = spec.initContainers or ()
     before = peak = 0
-    for each in spec.initContainers or ():
-        own = _requested(each.resources) or 0
+    for each, milli in zip(inits, own, strict=False):
         if each.restartPolicy == "Always":
-            before += own
-        elif before + own > peak:
-            peak = before + own
-    steady = before + sum(_requested(each.resources) or 0 for each in spec.containers or ())
+            before += milli
+        elif before + milli > peak:
+            peak = before + milli
+    steady = before + sum(own[len(inits) :])
     return max(peak, steady) + overhead
+
+
+def container_cpu_milli(resources: core_v1.Resources | None) -> int:
+    """Return what one container requests, in thousandths of a CPU."""
+    return _requested(resources) or 0 if resources is not None else 0
 
 
 def allocatable_cpu_milli(allocatable: Mapping[str, object]) -> int | None:
@@ -39,9 +50,7 @@ def allocatable_cpu_milli(allocatable: Mapping[str, object]) -> int | None:
     return _milli(allocatable[_CPU]) if _CPU in allocatable else None
 
 
-def _requested(resources: core_v1.Resources | None) -> int | None:
-    if resources is None:
-        return None
+def _requested(resources: core_v1.Resources) -> int | None:
     for quantities in (resources.requests, resources.limits):
         if quantities is not None and _CPU in quantities:
             return _milli(quantities[_CPU])

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from accounting.errors import QuantityError
 from accounting.quantity import parse_quantity
 from accounting.quota_scope import PodScope, ScopeRequirement, Selector, make_selector, pod_scope
-from extender.wire import core_v1
+from extender.wire import core_v1, watched
 
 _COMPUTE = ("cpu", "memory")
 
 
-def scope_of(spec: core_v1.PodSpec, status: core_v1.PodStatus) -> PodScope:
+def scope_of(spec: watched.AnyPodSpec, status: core_v1.PodStatus) -> PodScope:
     """Return by what quotas with scopes select a pod."""
     deadline = spec.activeDeadlineSeconds
     return pod_scope(
@@ -36,11 +36,12 @@ def selector_of(spec: core_v1.QuotaSpec) -> Selector:
     )
 
 
-def _is_best_effort(spec: core_v1.PodSpec) -> bool:
+def _is_best_effort(spec: watched.AnyPodSpec) -> bool:
     """Whether nothing asks for or limits cpu or memory; where the pod as a whole has resources, they alone count."""
     if spec.resources is not None:
         return not _has_compute(spec.resources)
-    return not any(_has_compute(each.resources) for each in (*(spec.initContainers or ()), *(spec.containers or ())))
+    containers = (*(spec.initContainers or ()), *(spec.containers or ()))
+    return not any(_has_compute(watched.resources_of(each)) for each in containers)
 
 
 def _has_compute(resources: core_v1.Resources | None) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from extender.live.annotations import NODE_LOCK, annotation_bytes
-from extender.wire import core_v1
+from extender.wire import core_v1, watched
 
 #: What the names of all handshake annotations begin with.
 _HANDSHAKE = "hami.io/node-handshake"
@@ -48,13 +48,13 @@ class Facts:
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
 
 
-def pod_facts(wire: core_v1.Pod, overwritten: Collection[str]) -> PodFacts:
+def pod_facts(wire: watched.AnyPod, overwritten: Collection[str]) -> PodFacts:
     """Return a pod's facts. `overwritten`: the annotation keys that bind writes in any case."""
     meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
-    status = wire.status or core_v1.PodStatus()
     if spec.nodeName:
         # The rest is asked for only until it is bound, and 100,000 times it would be much.
         return PodFacts(meta.resourceVersion or "", 0, 0, meta.deletionTimestamp is not None, bound=True)
+    status = wire.status or core_v1.PodStatus()
     failed = next(
         (one for one in status.conditions or () if one.type == "PodScheduled" and one.status == "False"), None
     )

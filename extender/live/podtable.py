@@ -32,10 +32,10 @@ Why the cells are as they are:
 from accounting.pod import Pod
 from accounting.pod_state import PodState
 from extender.cluster import Cluster
-from extender.convert import allocation_of, convert_without_rows, rows_text
+from extender.convert import allocation_of, convert_without_rows, held_or_rows, rows_text
 from extender.live.annotations import scheduler_keys
 from extender.live.facts import Facts, is_older, pod_facts
-from extender.wire import core_v1
+from extender.wire import core_v1, watched
 
 _BIND_GOES_ON = (PodState.ASSUMED, PodState.BOUND)
 
@@ -56,19 +56,20 @@ class PodTable:
         if known is None or is_older(known.resource_version, shown.resource_version):
             self._facts.pods[uid] = shown
 
-    def told(self, wire: core_v1.Pod, *, by_read: bool = False) -> Pod:
+    def told(self, wire: watched.AnyPod, *, by_read: bool = False) -> Pod:
         """Record a pod as the API server has it, or had it. Returns it; unbound, without its annotation's cards.
 
         `by_read`: it was asked for just now, so its version is the newest there is. Otherwise what is returned has no
-        cards either if it was told just like this before.
+        cards either.
         """
         settings = self._cluster.settings
         # Nobody but the Binding says which cards a pod holds.
         is_bound = wire.spec is not None and bool(wire.spec.nodeName)
         pod = convert_without_rows(wire, settings, rows_text(wire, settings) if is_bound else "")
         is_new = not self._cluster.observe_again(pod)
-        rows = allocation_of(pod, pod.allocation_text, settings) if is_new or by_read else None
-        if is_new and (pod.terminal or not (pod.asks or rows is not None)):
+        rows = allocation_of(pod, pod.allocation_text, settings) if by_read else None
+        held = held_or_rows(pod, pod.allocation_text, settings) if is_new and not by_read else rows
+        if is_new and (pod.terminal or not (pod.asks or held is not None)):
             self._forget(pod.uid)
             if pod.node is not None and not pod.terminal:
                 self._cluster.put_cardless_pod(pod)
@@ -80,7 +81,7 @@ class PodTable:
             new = new._replace(resource_version=known.resource_version, rejection=known.rejection)
         self._facts.pods[pod.uid] = new
         if is_new:
-            self._cluster.observe(pod, rows)
+            self._cluster.observe(pod, held)
         return pod.with_allocation(rows) if by_read else pod
 
     def version(self, uid: str) -> str:

@@ -16,7 +16,7 @@ from extender.kube.reflector import Change, Taken
 from extender.live.facts import Facts, NodeFacts, is_older, node_facts
 from extender.live.podtable import PodTable
 from extender.logs import logger
-from extender.wire import core_v1
+from extender.wire import core_v1, watched
 
 Freed = Callable[[str], None]
 
@@ -43,14 +43,13 @@ class PodSink:
         self._on_seen = on_seen
         self._on_contradicted = on_contradicted
         self._contradicted: set[str] = set()  # UIDs of bound pods that were last told of without a node
-        self._decoder = msgspec.json.Decoder(core_v1.Pod)
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one pod."""
         try:
-            wire = self._decoder.decode(raw)
+            wire = watched.decode_pod(raw)
         except msgspec.DecodeError as error:
-            return self._undecodable(change, raw, str(error))
+            return self._undecodable(change, raw, error)
         meta = wire.metadata
         if meta is None or not meta.uid:
             logger().error("pod without a UID")
@@ -62,6 +61,8 @@ class PodSink:
                 self._table.gone(uid)
             else:
                 self._table.told(wire)
+        except msgspec.DecodeError as error:
+            return self._undecodable(change, raw, error)
         except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen
             logger().exception("pod cannot be taken", uid=uid)
             return taken
@@ -88,16 +89,16 @@ class PodSink:
                 self._tell(before, None)
             self._on_seen(uid)
 
-    def _note_contradiction(self, uid: str, wire: core_v1.Pod, *, is_booked: bool) -> None:
+    def _note_contradiction(self, uid: str, wire: watched.Pod, *, is_booked: bool) -> None:
         if is_booked and not (wire.spec is not None and wire.spec.nodeName):
             self._contradicted.add(uid)
         elif self._contradicted:
             self._contradicted.discard(uid)
 
-    def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> Taken:
+    def _undecodable(self, change: Change, raw: msgspec.Raw, error: msgspec.DecodeError) -> Taken:
         """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""
         uid = _meta(raw).uid
-        logger().error("pod does not decode", uid=uid, why=why)
+        logger().error("pod does not decode", uid=uid, why=watched.why_undecodable(raw, error))
         if uid and change is Change.DELETED:
             before = self._cluster.cache.pods.get(uid)
             self._table.gone(uid)

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 Strings = dict[str, str]
+#: Names and quantities, which are JSON strings or numbers and are read later.
+Quantities = dict[str, Any]
 
 
 class ObjectMeta(msgspec.Struct):
@@ -25,10 +27,10 @@ class ObjectMeta(msgspec.Struct):
 
 
 class Resources(msgspec.Struct):
-    """A container's resources; quantities are JSON strings or numbers and are read later."""
+    """A container's resources."""
 
-    limits: dict[str, Any] | None = None
-    requests: dict[str, Any] | None = None
+    limits: Quantities | None = None
+    requests: Quantities | None = None
 
 
 class RestartPolicyRule(msgspec.Struct):
@@ -79,7 +81,7 @@ class PodSpec(msgspec.Struct):
     nodeName: str | None = None
     initContainers: list[Container] | None = None
     containers: list[Container] | None = None
-    overhead: dict[str, Any] | None = None
+    overhead: Quantities | None = None
     priority: int | None = None
     priorityClassName: str | None = None
     activeDeadlineSeconds: int | None = None

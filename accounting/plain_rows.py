@@ -1,0 +1,78 @@
+"""What a pod holds, straight from the text of its allocation.
+
+Why it exists: nearly every annotation is plain (the default vendor's, at most one card a container), one is read with
+every pod that is told of for the first time, and the rows of such a text as objects are needed by nobody. It must not
+judge: a text that is not plain is left to `codec`, which is also what says why it cannot be read. Invariant: what it
+returns is what `holdings.held_by` returns for the rows that `codec.decode_allocation` reads.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from accounting.holdings import EXCLUSIVE_CORES, Held, held_by, held_on_one_card
+from accounting.pod import Container, ContainerKind, DeviceRow
+
+#: One device at most, every number surely in its range. A UUID with a bracket may name a place of a card in MIG mode.
+_ROW = r"(?:([^,:;\]]+),[^,:;]*,([0-9]{1,9}),([0-9]{1,4}):)?;"
+#: Patterns of more rows are not worth their room.
+_MOST_ROWS = 32
+_INIT = ContainerKind.INIT
+
+
+def held_by_text(text: str, containers: tuple[Container, ...], share: Callable[[str], str] = str) -> Held | None:
+    """Return what a pod with these containers holds by an annotation of the default vendor.
+
+    None if the text is not plain, or names no card. `share`: as for `codec.decode_allocation`.
+    """
+    if not containers or len(containers) > _MOST_ROWS:
+        return None
+    match = _pattern(len(containers)).fullmatch(text.strip())
+    if match is None:
+        return None
+    fields = match.groups()
+    return _on_one_card(containers, fields, share) or _on_cards(containers, fields, share)
+
+
+@lru_cache(maxsize=_MOST_ROWS)
+def _pattern(rows: int) -> re.Pattern[str]:
+    return re.compile(_ROW * rows + ";*", re.ASCII)
+
+
+#: UUID, memory and cores of every container, None where it has no card.
+_Fields = tuple[str | None, ...]
+
+
+def _on_one_card(containers: tuple[Container, ...], fields: _Fields, share: Callable[[str], str]) -> Held | None:
+    """Return what is held if all rows are on one card and none is exclusive; else None."""
+    card = None
+    slots = memory = cores = 0
+    peak_slots = peak_memory = peak_cores = 0
+    for container, uuid, memory_text, cores_text in zip(
+        containers, fields[::3], fields[1::3], fields[2::3], strict=True
+    ):
+        if uuid is None or memory_text is None or cores_text is None:
+            continue
+        row_cores = int(cores_text)
+        if row_cores >= EXCLUSIVE_CORES or uuid != (card or uuid):
+            return None
+        card = uuid
+        if container.kind is not _INIT:
+            slots, memory, cores = slots + 1, memory + int(memory_text), cores + row_cores
+            continue
+        peak_slots = max(peak_slots, slots + 1)
+        peak_memory = max(peak_memory, memory + int(memory_text))
+        peak_cores = max(peak_cores, cores + row_cores)
+    if card is None:
+        return None
+    peak = max(peak_slots, slots), max(peak_memory, memory), max(peak_cores, cores)
+    return held_on_one_card(share(card), peak, (slots, memory, cores))
+
+
+def _on_cards(containers: tuple[Container, ...], fields: _Fields, share: Callable[[str], str]) -> Held | None:
+    """Return what is held, whatever the cards; None if there is no row at all."""
+    allocation = tuple(
+        () if uuid is None or memory is None or cores is None else (DeviceRow(share(uuid), int(memory), int(cores)),)
+        for uuid, memory, cores in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
+    )
+    return held_by(containers, allocation) if any(allocation) else None

@@ -1,0 +1,142 @@
+"""A pod's containers -> what they ask for, what the API server charges for them, and their CPU.
+
+It must not do I/O. Invariant: what is remembered of a container is a function of its name, its kind and its resources
+as written, so remembering changes no answer. Replicas are written alike, so most containers are read once.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from accounting.demand import ContainerResources, charged_amount, container_charge, container_requests, pod_charge
+from accounting.pod import Container, ContainerKind
+from accounting.status import Invalid
+from accounting.vendor import Vendor
+from extender.cpu import container_cpu_milli, cpu_milli_of
+from extender.wire import core_v1, watched
+
+#: What the API server charges, per resource name.
+Charge = tuple[tuple[str, int], ...]
+#: All quantities of a container as written: names and values of the limits, and of the requests.
+_Written = tuple[tuple[tuple[str, object], ...], tuple[tuple[str, object], ...]]
+_NOTHING: _Written = ((), ())
+#: Numbers stand for kinds where results are remembered: hashing a member of an Enum is slow.
+_KINDS = (ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP)
+_INIT, _SIDECAR, _APP = range(3)
+_LISTS = ("initContainers", "initContainers", "containers")
+_REMEMBERED = 16_384
+
+
+class PodContainers(NamedTuple):
+    """What a pod's containers say together."""
+
+    containers: tuple[Container, ...]
+    """Init containers first, in spec order."""
+    charge: Charge
+    invalid: list[Invalid]
+    cpu_milli: int
+
+
+class _Read(NamedTuple):
+    """What one container says."""
+
+    container: Container
+    invalid: tuple[Invalid, ...] = ()
+    charge: Charge | None = None
+    """None if it asks for nothing that is managed."""
+
+
+class _Reader(NamedTuple):
+    """What is worked out once per vendors."""
+
+    names: tuple[str, ...]
+    """Of the resources that are managed."""
+    of_text: Callable[[str, int, bytes], tuple[_Read, int]]
+    """(name, kind, resources as JSON) -> what the container says, and its CPU in thousandths."""
+    of_values: Callable[[str, int, core_v1.Resources | None], tuple[_Read, int]]
+    """(name, kind, resources) -> the same."""
+
+
+def read_containers(spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...]) -> PodContainers:
+    """Return what a pod's containers say. Raises `msgspec.DecodeError` for resources that do not decode."""
+    reader = _reader(vendors)
+    kinds = [_SIDECAR if each.restartPolicy == "Always" else _INIT for each in spec.initContainers or ()]
+    kinds += [_APP] * len(spec.containers or ())
+    reads, cpu_milli = [], []
+    for kind, each in zip(kinds, (*(spec.initContainers or ()), *(spec.containers or ())), strict=True):
+        resources = each.resources
+        if isinstance(resources, msgspec.Raw):
+            read, milli = reader.of_text(each.name or "", kind, bytes(resources))
+        else:
+            read, milli = reader.of_values(each.name or "", kind, resources)
+        reads.append(read)
+        cpu_milli.append(milli)
+    return PodContainers(
+        tuple([read.container for read in reads]),
+        _charge(
+            tuple([(kind, read.charge) for kind, read in zip(kinds, reads, strict=True) if read.charge is not None]),
+            _overhead_charge(spec.overhead, reader.names) if spec.overhead else (),
+        ),
+        [invalid for read in reads for invalid in read.invalid],
+        cpu_milli_of(spec, cpu_milli),
+    )
+
+
+@lru_cache(maxsize=16)
+def _reader(vendors: tuple[Vendor, ...]) -> _Reader:
+    names = tuple(name for vendor in vendors for name in vendor.resources)
+
+    def read(name: str, kind: int, written: _Written) -> _Read:
+        resources = _managed(written, names)
+        if not (resources.limits or resources.requests):
+            return _Read(Container(name, _KINDS[kind]))
+        requests, invalid = container_requests(resources, vendors, f"spec.{_LISTS[kind]}[{name}].resources")
+        first = requests[0] if requests else None
+        container = Container(name, _KINDS[kind], first, requests[1:])
+        return _Read(container, invalid, container_charge(resources, *vendors))
+
+    remembered = lru_cache(maxsize=_REMEMBERED)(read)
+
+    def of_values(name: str, kind: int, resources: core_v1.Resources | None) -> tuple[_Read, int]:
+        written = _NOTHING if resources is None else _written(resources)
+        return (remembered if _is_text(written) else read)(name, kind, written), container_cpu_milli(resources)
+
+    @lru_cache(maxsize=_REMEMBERED)
+    def of_text(name: str, kind: int, text: bytes) -> tuple[_Read, int]:
+        return of_values(name, kind, watched.read_resources(text))
+
+    return _Reader(names, of_text, of_values)
+
+
+def _written(resources: core_v1.Resources) -> _Written:
+    limits, requests = resources.limits, resources.requests
+    return tuple(limits.items()) if limits else (), tuple(requests.items()) if requests else ()
+
+
+def _is_text(written: _Written) -> bool:
+    """Whether all quantities are text, as an API server gives them; only then equal keys mean equal values."""
+    for part in written:
+        for _, value in part:
+            if value.__class__ is not str:
+                return False
+    return True
+
+
+def _managed(written: _Written, names: tuple[str, ...]) -> ContainerResources:
+    """Return what is written of managed resources, in the order of their names."""
+    limits, requests = (
+        {name: quantities[name] for name in names if quantities.get(name) is not None}
+        for quantities in map(dict, written)
+    )
+    return ContainerResources(limits, requests)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _charge(charged: tuple[tuple[int, Charge], ...], overhead: Charge) -> Charge:
+    return pod_charge([(_KINDS[kind], charge) for kind, charge in charged], overhead)
+
+
+def _overhead_charge(overhead: core_v1.Quantities, names: tuple[str, ...]) -> Charge:
+    return tuple((name, charged_amount(overhead[name])) for name in names if name in overhead)

@@ -8,8 +8,6 @@ events was. Source: kube-scheduler's pkg/scheduler/backend/cache/interface.go.
 
 from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping, Sequence
 
-import numpy as np
-
 from accounting.device_table import DeviceTable
 from accounting.errors import InvariantViolation
 from accounting.holdings import Total
@@ -53,8 +51,6 @@ class Cache:
         self._snapshot: Snapshot | None = None
         self._generation = 0
         self._node_generation = 0
-        self._stamps = np.zeros(self._table.rows, np.int64)
-        self._stamp = 0
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +163,7 @@ class Cache:
             )
             self._snapshot.vendors, self._snapshot.layouts = self._vendors, tuple(self._layouts)
             self._snapshot.topologies = self._topology_list
-            self._snapshot.stamps = self._stamps.copy()
+            self._snapshot.stamps = self._table.stamps.copy()
         return self._snapshot
 
     def node_without(self, uid: str) -> "Cache":
@@ -308,14 +304,8 @@ class Cache:
             del self._cardless_cpu[node]
         row = self._rows.get(node)
         if row is not None:
-            self._table.requested.cpu_milli[row] += cpu_milli
-            self._touch(row)
+            self._table.add_cpu(row, cpu_milli)
             self._generation += 1
-
-    def _touch(self, row: int) -> None:
-        """Give a row a stamp that no row ever had: what was worked out for it holds no longer."""
-        self._stamp += 1
-        self._stamps[row] = self._stamp
 
     def _next(self, uid: str, event: PodEvent) -> PodState | None:
         return TRANSITIONS[self._states.get(uid), event]
@@ -343,18 +333,22 @@ class Cache:
     def _count(self, record: PodRecord, sign: int) -> None:
         """Add a record's numbers to its node and namespace, or take them away."""
         (self._used.add if sign > 0 else self._used.take)(record.namespace, record.scope, self._charge(record))
-        node = str(record.node)
-        row, requested = self._rows[node], self._table.requested
-        requested.cpu_milli[row] += sign * record.cpu_milli
-        self._touch(row)
-        for vendor, peak, _ in record.several or ((record.vendor, record.total_peak, None),):
-            number = self._vendors[vendor]
-            counts = requested.count if number == 0 else requested.further_count[number - 1]
-            counts[row] += sign * peak.count
+        node, table = str(record.node), self._table
+        row, positions = self._rows[node], self._positions[node]
+        if record.several:
+            for vendor, peak, _ in record.several:
+                table.add_count(row, self._vendors[vendor], sign * peak.count)
+        else:
+            table.add_count(row, self._vendors[record.vendor], sign * record.total_peak.count)
+        table.add_cpu(row, sign * record.cpu_milli)
         if self.has_mig:
             self._count_slices(node, row, record, sign)
         for use in record.held:
-            self._count_use(node, row, use, sign)
+            position = positions.get(use[0])
+            if position is None:
+                self._count_orphan(node, use[0], sign)
+            else:
+                table.add(position, row, use, sign)
         if record.blocks is not None:
             self._block(node, row, record.blocks, sign)
 
@@ -370,21 +364,6 @@ class Cache:
                 bits = self._slices.count(node, layout, use.uuid, record, sign)
                 self._table.requested.slices[position, row] = bits
                 self._table.refresh(position, row)
-
-    def _count_use(self, node: str, row: int, use: "tuple[str, int, int, int, bool, bool]", sign: int) -> None:
-        uuid, slots, memory, cores, exclusive, crowded = use
-        position = self._positions[node].get(uuid)
-        if position is None:
-            self._count_orphan(node, uuid, sign)
-            return
-        requested, cell = self._table.requested, (position, row)
-        requested.slots[cell] += sign * slots
-        requested.memory[cell] += sign * memory
-        requested.cores[cell] += sign * cores
-        if exclusive:
-            requested.exclusive[cell] += sign
-        requested.holders[cell] += sign * (1 + crowded)
-        self._table.refresh(position, row)
 
     def _count_orphan(self, node: str, uuid: str, sign: int) -> None:
         """Count the holders of a card without room to keep count of; `report` has its numbers from the records.
@@ -423,8 +402,7 @@ class Cache:
         for record in pods.values():
             self._used.take(record.namespace, record.scope, self._charge(record))
         self._table.clear_row(row)
-        self._table.requested.cpu_milli[row] = self._cardless_cpu.get(name, 0)
-        self._touch(row)
+        self._table.add_cpu(row, self._cardless_cpu.get(name, 0))
         self._positions[name] = {}
         self._slices.clear(name, pods)
         self._orphans.pop(name, None)
@@ -444,7 +422,7 @@ class Cache:
         ]
 
     def _lay_out(self, node: Node, row: int) -> None:
-        self._reserve(len(node.devices), row + 1)
+        self._table.reserve(len(node.devices), row + 1)
         arrays = self._table.own_nodes()
         arrays.registered[row] = True
         arrays.card_count[row] = len(node.devices)
@@ -491,20 +469,14 @@ class Cache:
 
     def _new_row(self, name: str) -> None:
         row = self._free_rows.pop() if self._free_rows else len(self._rows)
-        self._reserve(1, row + 1)
+        self._table.reserve(1, row + 1)
         self._own_rows()[name] = row
         self._positions[name] = {}
-        self._table.requested.cpu_milli[row] = self._cardless_cpu.get(name, 0)
-        self._touch(row)
-
-    def _reserve(self, devices: int, rows: int) -> None:
-        self._table.reserve(devices, rows)
-        self._stamps.resize(self._table.rows, refcheck=False)
+        self._table.add_cpu(row, self._cardless_cpu.get(name, 0))
 
     def _free_row(self, name: str) -> None:
         row = self._own_rows().pop(name)
         self._table.clear_row(row)
-        self._touch(row)
         self._positions.pop(name)
         self._free_rows.append(row)
 

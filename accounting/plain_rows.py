@@ -9,6 +9,7 @@ returns is what `holdings.held_by` returns for the rows that `codec.decode_alloc
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from accounting.holdings import EXCLUSIVE_CORES, Held, held_by, held_on_one_card
 from accounting.pod import Container, ContainerKind, DeviceRow
@@ -40,39 +41,37 @@ def _pattern(rows: int) -> re.Pattern[str]:
 
 
 #: UUID, memory and cores of every container, None where it has no card.
-_Fields = tuple[str | None, ...]
+_Fields = tuple[str | Any, ...]
 
 
 def _on_one_card(containers: tuple[Container, ...], fields: _Fields, share: Callable[[str], str]) -> Held | None:
     """Return what is held if all rows are on one card and none is exclusive; else None."""
-    card = None
-    slots = memory = cores = 0
-    peak_slots = peak_memory = peak_cores = 0
+    card = ""
+    slots = memory = cores = most_slots = most_memory = most_cores = 0
     for container, uuid, memory_text, cores_text in zip(
         containers, fields[::3], fields[1::3], fields[2::3], strict=True
     ):
-        if uuid is None or memory_text is None or cores_text is None:
+        if uuid is None:
             continue
-        row_cores = int(cores_text)
-        if row_cores >= EXCLUSIVE_CORES or uuid != (card or uuid):
+        with_memory, with_cores = int(memory_text), int(cores_text)
+        if with_cores >= EXCLUSIVE_CORES or uuid != (card or uuid):
             return None
-        card = uuid
+        card, with_memory, with_cores = uuid, memory + with_memory, cores + with_cores
         if container.kind is not _INIT:
-            slots, memory, cores = slots + 1, memory + int(memory_text), cores + row_cores
+            slots, memory, cores = slots + 1, with_memory, with_cores
             continue
-        peak_slots = max(peak_slots, slots + 1)
-        peak_memory = max(peak_memory, memory + int(memory_text))
-        peak_cores = max(peak_cores, cores + row_cores)
-    if card is None:
+        most_slots = max(most_slots, slots + 1)
+        most_memory, most_cores = max(most_memory, with_memory), max(most_cores, with_cores)
+    if not card:
         return None
-    peak = max(peak_slots, slots), max(peak_memory, memory), max(peak_cores, cores)
+    peak = max(most_slots, slots), max(most_memory, memory), max(most_cores, cores)
     return held_on_one_card(share(card), peak, (slots, memory, cores))
 
 
 def _on_cards(containers: tuple[Container, ...], fields: _Fields, share: Callable[[str], str]) -> Held | None:
     """Return what is held, whatever the cards; None if there is no row at all."""
     allocation = tuple(
-        () if uuid is None or memory is None or cores is None else (DeviceRow(share(uuid), int(memory), int(cores)),)
+        () if uuid is None else (DeviceRow(share(uuid), int(memory), int(cores)),)
         for uuid, memory, cores in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
     )
     return held_by(containers, allocation) if any(allocation) else None

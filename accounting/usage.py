@@ -21,45 +21,54 @@ def charge_names(vendor: int) -> tuple[str, ...]:
     return _DIMENSIONS if vendor == 0 else tuple(f"{vendor}/{name}" for name in _DIMENSIONS)
 
 
+class _Sums:
+    """The sums over the pods of one namespace and scope."""
+
+    __slots__ = ("amounts", "pods")
+
+    def __init__(self) -> None:
+        self.pods = 0
+        self.amounts: dict[str, int] = {}
+
+
 class NamespaceSums:
     """Amounts by namespace and pod scope."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, dict[PodScope, dict[str, int]]] = {}
-        self._pods: dict[str, dict[PodScope, int]] = {}
+        self._sums: dict[str, dict[PodScope, _Sums]] = {}
 
     def add(self, namespace: str, scope: PodScope, amounts: Amounts) -> None:
         """Count one pod."""
-        pods = self._pods.get(namespace)
-        if pods is None:
-            pods, self._sums[namespace] = self._pods.setdefault(namespace, {}), {}
-        pods[scope] = pods.get(scope, 0) + 1
-        scopes = self._sums[namespace]
+        scopes = self._sums.get(namespace)
+        if scopes is None:
+            scopes = self._sums[namespace] = {}
         sums = scopes.get(scope)
         if sums is None:
-            sums = scopes[scope] = {}
+            sums = scopes[scope] = _Sums()
+        sums.pods += 1
+        known = sums.amounts
         for name, amount in amounts:
-            sums[name] = sums.get(name, 0) + amount
+            known[name] = known.get(name, 0) + amount
 
     def take(self, namespace: str, scope: PodScope, amounts: Amounts) -> None:
         """Take away one pod, with the amounts with which it was counted."""
-        pods = self._pods[namespace]
-        pods[scope] -= 1
-        if pods[scope]:
-            sums = self._sums[namespace][scope]
+        scopes = self._sums[namespace]
+        sums = scopes[scope]
+        sums.pods -= 1
+        if sums.pods:
             for name, amount in amounts:
-                sums[name] -= amount
+                sums.amounts[name] -= amount
             return
-        del pods[scope], self._sums[namespace][scope]
-        if not pods:
-            del self._pods[namespace], self._sums[namespace]
+        del scopes[scope]
+        if not scopes:
+            del self._sums[namespace]
 
     def of(self, namespace: str, selector: Selector = ()) -> dict[str, int]:
         """Return the sums over the namespace's pods that a selector takes; a name that is missing sums to 0."""
         found: dict[str, int] = {}
         for scope, sums in self._sums.get(namespace, {}).items():
             if not selector or selects(selector, scope):
-                for name, amount in sums.items():
+                for name, amount in sums.amounts.items():
                     found[name] = found.get(name, 0) + amount
         return found
 

@@ -39,13 +39,14 @@ class PodContainers(NamedTuple):
     cpu_milli: int
 
 
-class _Read(NamedTuple):
+class _Said(NamedTuple):
     """What one container says."""
 
     container: Container
-    invalid: tuple[Invalid, ...] = ()
-    charge: Charge | None = None
-    """None if it asks for nothing that is managed."""
+    invalid: tuple[Invalid, ...]
+    charged: tuple[tuple[int, Charge], ...]
+    """Its kind and its charge; empty if it asks for nothing that is managed."""
+    cpu_milli: int
 
 
 class _Reader(NamedTuple):
@@ -53,58 +54,62 @@ class _Reader(NamedTuple):
 
     names: tuple[str, ...]
     """Of the resources that are managed."""
-    of_text: Callable[[str, int, bytes], tuple[_Read, int]]
-    """(name, kind, resources as JSON) -> what the container says, and its CPU in thousandths."""
-    of_values: Callable[[str, int, core_v1.Resources | None], tuple[_Read, int]]
-    """(name, kind, resources) -> the same."""
+    of_text: Callable[[str, int, bytes], _Said]
+    """Read a container by name, kind and resources as JSON."""
+    of_values: Callable[[str, int, core_v1.Resources | None], _Said]
+    """Read a container by name, kind and resources."""
 
 
 def read_containers(spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...]) -> PodContainers:
     """Return what a pod's containers say. Raises `msgspec.DecodeError` for resources that do not decode."""
-    reader = _reader(vendors)
-    kinds = [_SIDECAR if each.restartPolicy == "Always" else _INIT for each in spec.initContainers or ()]
-    kinds += [_APP] * len(spec.containers or ())
-    reads, cpu_milli = [], []
-    for kind, each in zip(kinds, (*(spec.initContainers or ()), *(spec.containers or ())), strict=True):
-        resources = each.resources
-        if isinstance(resources, msgspec.Raw):
-            read, milli = reader.of_text(each.name or "", kind, bytes(resources))
-        else:
-            read, milli = reader.of_values(each.name or "", kind, resources)
-        reads.append(read)
-        cpu_milli.append(milli)
-    return PodContainers(
-        tuple([read.container for read in reads]),
-        _charge(
-            tuple([(kind, read.charge) for kind, read in zip(kinds, reads, strict=True) if read.charge is not None]),
-            _overhead_charge(spec.overhead, reader.names) if spec.overhead else (),
-        ),
-        [invalid for read in reads for invalid in read.invalid],
-        cpu_milli_of(spec, cpu_milli),
-    )
+    names, of_text, of_values = _reader(vendors)
+    containers: list[Container] = []
+    charged: list[tuple[int, Charge]] = []
+    invalid: list[Invalid] = []
+    cpu_milli: list[int] = []
+    for is_app, entries in ((False, spec.initContainers), (True, spec.containers)):
+        for each in entries or ():
+            kind = _APP if is_app else _SIDECAR if each.restartPolicy == "Always" else _INIT
+            resources = each.resources
+            said = (
+                of_text(each.name or "", kind, bytes(resources))
+                if isinstance(resources, msgspec.Raw)
+                else of_values(each.name or "", kind, resources)
+            )
+            container, refused, charge, milli = said
+            containers.append(container)
+            cpu_milli.append(milli)
+            if charge:
+                charged += charge
+                invalid += refused
+    overhead = _overhead_charge(spec.overhead, names) if spec.overhead else ()
+    return PodContainers(tuple(containers), _charge(tuple(charged), overhead), invalid, cpu_milli_of(spec, cpu_milli))
 
 
 @lru_cache(maxsize=16)
 def _reader(vendors: tuple[Vendor, ...]) -> _Reader:
     names = tuple(name for vendor in vendors for name in vendor.resources)
 
-    def read(name: str, kind: int, written: _Written) -> _Read:
+    def read(
+        name: str, kind: int, written: _Written
+    ) -> tuple[Container, tuple[Invalid, ...], tuple[tuple[int, Charge], ...]]:
         resources = _managed(written, names)
         if not (resources.limits or resources.requests):
-            return _Read(Container(name, _KINDS[kind]))
+            return Container(name, _KINDS[kind]), (), ()
         requests, invalid = container_requests(resources, vendors, f"spec.{_LISTS[kind]}[{name}].resources")
         first = requests[0] if requests else None
         container = Container(name, _KINDS[kind], first, requests[1:])
-        return _Read(container, invalid, container_charge(resources, *vendors))
+        return container, invalid, ((kind, container_charge(resources, *vendors)),)
 
     remembered = lru_cache(maxsize=_REMEMBERED)(read)
 
-    def of_values(name: str, kind: int, resources: core_v1.Resources | None) -> tuple[_Read, int]:
+    def of_values(name: str, kind: int, resources: core_v1.Resources | None) -> _Said:
         written = _NOTHING if resources is None else _written(resources)
-        return (remembered if _is_text(written) else read)(name, kind, written), container_cpu_milli(resources)
+        said = (remembered if _is_text(written) else read)(name, kind, written)
+        return _Said(*said, container_cpu_milli(resources))
 
     @lru_cache(maxsize=_REMEMBERED)
-    def of_text(name: str, kind: int, text: bytes) -> tuple[_Read, int]:
+    def of_text(name: str, kind: int, text: bytes) -> _Said:
         return of_values(name, kind, watched.read_resources(text))
 
     return _Reader(names, of_text, of_values)

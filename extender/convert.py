@@ -93,9 +93,9 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
     # Names of nodes and namespaces, and UUIDs of cards, stand in many pods: interned, each is in memory once.
     namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
     annotations = meta.annotations or {}
-    containers, charge, invalid, cpu_milli = read_containers(spec, settings.vendors)
-    vendors = _asked_vendors(containers, settings)
-    selections, policies, misread, ignored = _choices(annotations, settings, vendors)
+    vendors = settings.vendors
+    containers, charge, invalid, cpu_milli = read_containers(spec, vendors)
+    selections, policies, misread, ignored = _choices(annotations, settings, vendors, _asked(containers, vendors))
     return Pod(
         uid=meta.uid or f"{namespace}/{name}",
         namespace=namespace,
@@ -122,9 +122,8 @@ def _refused(containers: tuple[Container, ...], invalid: list[Invalid], misread:
     return (*invalid, *misread) if invalid or any(container.request for container in containers) else ()
 
 
-def _asked_vendors(containers: tuple[Container, ...], settings: Settings) -> tuple[Vendor, ...]:
+def _asked(containers: tuple[Container, ...], vendors: tuple[Vendor, ...]) -> tuple[Vendor, ...]:
     """Return the vendors whose cards the containers ask for; the first vendor that is on, if they ask for none."""
-    vendors = settings.vendors
     if len(vendors) == 1:
         return vendors
     asked = {request.vendor for each in containers for request in each.requests}
@@ -137,7 +136,7 @@ class _Tools(NamedTuple):
     choice_keys: frozenset[str]
     """Annotations that choose anything at all."""
     every_card: tuple[Selection, ...]
-    """The choice of a pod without such annotations, if it is about the first vendor."""
+    """The choice of a pod without such annotations that asks all of these vendors."""
     allocation_fields: Mapping[str, str]
     """Vendor key -> where its allocation annotation stands."""
 
@@ -146,23 +145,22 @@ class _Tools(NamedTuple):
 def _tools(vendors: tuple[Vendor, ...]) -> _Tools:
     fields = {each.key: _ANNOTATIONS.format(each.devices_allocated_annotation) for each in vendors}
     keys = frozenset().union(*map(_choice_keys, vendors))
-    return _Tools(keys, (Selection(vendor=vendors[0].key),), fields)
+    return _Tools(keys, _every_card(vendors), fields)
 
 
 def _choices(
-    annotations: Mapping[str, str], settings: Settings, vendors: tuple[Vendor, ...]
+    annotations: Mapping[str, str], settings: Settings, vendors: tuple[Vendor, ...], asked: tuple[Vendor, ...]
 ) -> tuple[tuple[Selection, ...], Policies, list[Invalid], tuple[Invalid, ...]]:
-    """Read the annotations that select cards, one selection per vendor, and policies.
+    """Read the annotations that select cards, one selection per vendor that is asked, and policies.
 
     Returns also what is invalid in them, and the words that mean nothing.
     """
-    tools = _tools(settings.vendors)
+    tools = _tools(vendors)
     if annotations.keys().isdisjoint(tools.choice_keys):
-        one = len(vendors) == 1 and vendors[0] is settings.vendor
-        return tools.every_card if one else _every_card(vendors), settings.policies, [], ()
+        return tools.every_card if asked is vendors else _every_card(asked), settings.policies, [], ()
     policies, invalid, ignored = _policies(annotations, settings.policies)
     selections = []
-    for vendor in vendors:
+    for vendor in asked:
         selections.append(_selection(annotations, vendor, invalid))
         for key, value in vendor.unmanaged_annotations:
             if annotations.get(key) == value:

@@ -64,7 +64,7 @@ def read_event(line: bytes) -> WatchEvent:
     for kind, head in _HEADS:
         if line.startswith(head) and line.endswith(b"}"):
             # As every API server writes it; if what is in between decodes, it is the object.
-            return WatchEvent(kind, msgspec.Raw(line[len(head) : -1]))
+            return WatchEvent(kind, msgspec.Raw(memoryview(line)[len(head) : -1]))
     try:
         event = _decode_event(line)
         if event.type == "ERROR":

@@ -14,7 +14,11 @@ Strings = dict[str, str]
 Quantities = dict[str, Any]
 
 
-class ObjectMeta(msgspec.Struct):
+class Object(msgspec.Struct, gc=False):
+    """Base of all of them. What is decoded has no cycles, so the garbage collector need not look at it."""
+
+
+class ObjectMeta(Object):
     """metadata."""
 
     name: str | None = None
@@ -26,20 +30,20 @@ class ObjectMeta(msgspec.Struct):
     deletionTimestamp: str | None = None
 
 
-class Resources(msgspec.Struct):
+class Resources(Object):
     """A container's resources."""
 
     limits: Quantities | None = None
     requests: Quantities | None = None
 
 
-class RestartPolicyRule(msgspec.Struct):
+class RestartPolicyRule(Object):
     """An entry of restartPolicyRules (KEP-5307)."""
 
     action: str | None = None
 
 
-class Container(msgspec.Struct):
+class Container(Object):
     """A container of either list."""
 
     name: str | None = None
@@ -48,34 +52,34 @@ class Container(msgspec.Struct):
     resources: Resources | None = None
 
 
-class AffinityTerm(msgspec.Struct):
+class AffinityTerm(Object):
     """A pod (anti-)affinity term; only what decides whether it looks into other namespaces."""
 
     namespaces: list[str] | None = None
     namespaceSelector: dict[str, Any] | None = None
 
 
-class WeightedAffinityTerm(msgspec.Struct):
+class WeightedAffinityTerm(Object):
     """A preferred term."""
 
     podAffinityTerm: AffinityTerm | None = None
 
 
-class PodAffinity(msgspec.Struct):
+class PodAffinity(Object):
     """podAffinity or podAntiAffinity."""
 
     requiredDuringSchedulingIgnoredDuringExecution: list[AffinityTerm] | None = None
     preferredDuringSchedulingIgnoredDuringExecution: list[WeightedAffinityTerm] | None = None
 
 
-class Affinity(msgspec.Struct):
+class Affinity(Object):
     """affinity."""
 
     podAffinity: PodAffinity | None = None
     podAntiAffinity: PodAffinity | None = None
 
 
-class PodSpec(msgspec.Struct):
+class PodSpec(Object):
     """spec."""
 
     nodeName: str | None = None
@@ -89,7 +93,7 @@ class PodSpec(msgspec.Struct):
     resources: Resources | None = None
 
 
-class Terminated(msgspec.Struct):
+class Terminated(Object):
     """state.terminated."""
 
     exitCode: int | None = None
@@ -97,20 +101,20 @@ class Terminated(msgspec.Struct):
     finishedAt: str | None = None
 
 
-class ContainerState(msgspec.Struct):
+class ContainerState(Object):
     """state; only what decides whether an init is over."""
 
     terminated: Terminated | None = None
 
 
-class ContainerStatus(msgspec.Struct):
+class ContainerStatus(Object):
     """An entry of initContainerStatuses."""
 
     name: str | None = None
     state: ContainerState | None = None
 
 
-class Condition(msgspec.Struct):
+class Condition(Object):
     """An entry of conditions."""
 
     type: str | None = None
@@ -119,7 +123,7 @@ class Condition(msgspec.Struct):
     message: str | None = None
 
 
-class PodStatus(msgspec.Struct):
+class PodStatus(Object):
     """status."""
 
     phase: str | None = None
@@ -128,7 +132,7 @@ class PodStatus(msgspec.Struct):
     initContainerStatuses: list[ContainerStatus] | None = None
 
 
-class Pod(msgspec.Struct):
+class Pod(Object):
     """A Pod."""
 
     metadata: ObjectMeta | None = None
@@ -136,20 +140,20 @@ class Pod(msgspec.Struct):
     status: PodStatus | None = None
 
 
-class NodeStatus(msgspec.Struct):
+class NodeStatus(Object):
     """status of a Node."""
 
     allocatable: dict[str, Any] | None = None
 
 
-class Node(msgspec.Struct):
+class Node(Object):
     """A Node."""
 
     metadata: ObjectMeta | None = None
     status: NodeStatus | None = None
 
 
-class ScopedResourceSelectorRequirement(msgspec.Struct):
+class ScopedResourceSelectorRequirement(Object):
     """An entry of matchExpressions."""
 
     scopeName: str | None = None
@@ -157,13 +161,13 @@ class ScopedResourceSelectorRequirement(msgspec.Struct):
     values: list[str] | None = None
 
 
-class ScopeSelector(msgspec.Struct):
+class ScopeSelector(Object):
     """scopeSelector."""
 
     matchExpressions: list[ScopedResourceSelectorRequirement] | None = None
 
 
-class QuotaSpec(msgspec.Struct):
+class QuotaSpec(Object):
     """spec of a ResourceQuota."""
 
     hard: dict[str, Any] | None = None
@@ -171,7 +175,7 @@ class QuotaSpec(msgspec.Struct):
     scopeSelector: ScopeSelector | None = None
 
 
-class ResourceQuota(msgspec.Struct):
+class ResourceQuota(Object):
     """A ResourceQuota."""
 
     metadata: ObjectMeta | None = None

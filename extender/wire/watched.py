@@ -10,7 +10,7 @@ import msgspec
 from extender.wire import core_v1
 
 
-class Container(msgspec.Struct):
+class Container(core_v1.Object):
     """A container of either list."""
 
     name: str | None = None
@@ -19,7 +19,7 @@ class Container(msgspec.Struct):
     resources: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class PodSpec(msgspec.Struct):
+class PodSpec(core_v1.Object):
     """spec."""
 
     nodeName: str | None = None
@@ -33,7 +33,7 @@ class PodSpec(msgspec.Struct):
     resources: core_v1.Resources | None = None
 
 
-class Pod(msgspec.Struct):
+class Pod(core_v1.Object):
     """A Pod."""
 
     metadata: core_v1.ObjectMeta | None = None

@@ -385,7 +385,7 @@ def test_what_was_counted_is_gone_with_its_pods() -> None:
     for pod in pods:
         ns.cache.remove_pod(pod.uid)
     assert ns.cache._used.namespaces() == []
-    assert not ns.cache._used._pods
+    assert not ns.cache._used._sums
 
 
 def test_an_exceeded_limit_has_its_numbers(ns: Namespaces) -> None:

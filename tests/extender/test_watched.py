@@ -26,7 +26,7 @@ SEVERAL = Settings(further_vendors=FURTHER)
 _QUANTITIES = st.sampled_from(("0", "1", "2", "4000", "100", "1500m", "16Gi", "x", "-1", 1, 1.0, 2.5, None, True))
 _NAMES = st.sampled_from((*NVIDIA.resources, "cpu", "memory", *OTHER.resources))
 _LISTS = st.one_of(st.none(), st.dictionaries(_NAMES, _QUANTITIES, max_size=4))
-_RESOURCES = st.one_of(
+_RESOURCES: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.fixed_dictionaries({}, optional={"limits": _LISTS, "requests": _LISTS, "claims": st.just([])})
 )
 _CONTAINERS = st.fixed_dictionaries(

@@ -77,9 +77,9 @@ def held_on_one_card(card: str, peak: tuple[int, int, int], steady: tuple[int, i
     steady_use = (DeviceUse(card, *steady),) if steady[0] else ()
     if peak == steady:
         # Most pods hold the same in both; then it is one object.
-        total = _total(*peak)
+        total = shared_total(*peak)
         return Held(steady_use, steady_use, total, total)
-    return Held((DeviceUse(card, *peak),), steady_use, _total(*peak), _total(*steady))
+    return Held((DeviceUse(card, *peak),), steady_use, shared_total(*peak), shared_total(*steady))
 
 
 def peak_and_steady(containers: Iterable[tuple[ContainerKind, Uses]]) -> tuple[dict[str, Amounts], dict[str, Amounts]]:
@@ -169,7 +169,7 @@ def pod_total(containers: tuple[Container, ...], allocation: Allocation) -> tupl
 
 def _one_card_total(uses: tuple[DeviceUse, ...]) -> Total:
     """Return the total of a pod all of whose rows are on one card, from what it holds there; equals `pod_total`."""
-    return _total(uses[0].slots, uses[0].memory, uses[0].cores) if uses else _total()
+    return shared_total(uses[0].slots, uses[0].memory, uses[0].cores) if uses else shared_total()
 
 
 def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
@@ -199,11 +199,11 @@ def least_total(containers: tuple[Container, ...]) -> tuple[Total, bool]:
 
 def _totals(containers: Iterable[tuple[ContainerKind, Amounts]]) -> tuple[Total, Total]:
     peak, steady = peak_and_steady((kind, (("", amounts),)) for kind, amounts in containers)
-    return _total(*peak.get("", ())), _total(*steady.get("", ()))
+    return shared_total(*peak.get("", ())), shared_total(*steady.get("", ()))
 
 
 #: Pods ask for the same again and again; equal totals are one object.
-_total = lru_cache(maxsize=16_384)(Total)
+shared_total = lru_cache(maxsize=16_384)(Total)
 
 
 def _phases(rows: list[tuple[ContainerKind, tuple[DeviceRow, ...]]]) -> list[list[tuple[str, int]]]:

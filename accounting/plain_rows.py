@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from accounting.holdings import EXCLUSIVE_CORES, Held, held_by, held_on_one_card
+from accounting.holdings import EXCLUSIVE_CORES, DeviceUse, Held, Total, held_by, held_on_one_card, shared_total
 from accounting.pod import Container, ContainerKind, DeviceRow
 
 #: One device at most, every number surely in its range. A UUID with a bracket may name a place of a card in MIG mode.
@@ -32,7 +32,11 @@ def held_by_text(text: str, containers: tuple[Container, ...], share: Callable[[
     if match is None:
         return None
     fields = match.groups()
-    return _on_one_card(containers, fields, share) or _on_cards(containers, fields, share)
+    return (
+        _on_one_card(containers, fields, share)
+        or _on_cards(containers, fields, share)
+        or _by_rows(containers, fields, share)
+    )
 
 
 @lru_cache(maxsize=_MOST_ROWS)
@@ -40,6 +44,10 @@ def _pattern(rows: int) -> re.Pattern[str]:
     return re.compile(_ROW * rows + ";*", re.ASCII)
 
 
+#: Slots, memory, cores.
+_Amounts = tuple[int, int, int]
+#: Stands for the sum over all cards; no card has this UUID.
+_TOTAL = ""
 #: UUID, memory and cores of every container, None where it has no card.
 _Fields = tuple[str | Any, ...]
 
@@ -64,12 +72,51 @@ def _on_one_card(containers: tuple[Container, ...], fields: _Fields, share: Call
         most_memory, most_cores = max(most_memory, with_memory), max(most_cores, with_cores)
     if not card:
         return None
-    peak = max(most_slots, slots), max(most_memory, memory), max(most_cores, cores)
-    return held_on_one_card(share(card), peak, (slots, memory, cores))
+    steady = slots, memory, cores
+    peak = (max(most_slots, slots), max(most_memory, memory), max(most_cores, cores)) if most_slots else steady
+    return held_on_one_card(share(card), peak, steady)
 
 
 def _on_cards(containers: tuple[Container, ...], fields: _Fields, share: Callable[[str], str]) -> Held | None:
-    """Return what is held, whatever the cards; None if there is no row at all."""
+    """Return what is held if no row is exclusive, whatever the cards; else None."""
+    peak: dict[str, _Amounts] = {}
+    steady: dict[str, _Amounts] = {}
+    for container, uuid, memory, cores in zip(containers, fields[::3], fields[1::3], fields[2::3], strict=True):
+        if uuid is None:
+            continue
+        row = 1, int(memory), int(cores)
+        if row[2] >= EXCLUSIVE_CORES:
+            return None
+        for key in (uuid, _TOTAL):
+            before = steady.get(key)
+            with_row = row if before is None else (before[0] + 1, before[1] + row[1], before[2] + row[2])
+            if container.kind is _INIT:
+                _raise_to(peak, key, with_row)
+            else:
+                steady[key] = with_row
+    if not peak:
+        uses, total = _uses(steady, share), _total(steady)
+        return Held(uses, uses, total, total) if uses else None
+    for key, amounts in steady.items():
+        _raise_to(peak, key, amounts)
+    return Held(_uses(peak, share), _uses(steady, share), _total(peak), _total(steady))
+
+
+def _raise_to(peak: dict[str, _Amounts], key: str, to: _Amounts) -> None:
+    known = peak.get(key)
+    peak[key] = to if known is None else (max(known[0], to[0]), max(known[1], to[1]), max(known[2], to[2]))
+
+
+def _uses(amounts: dict[str, _Amounts], share: Callable[[str], str]) -> tuple[DeviceUse, ...]:
+    return tuple([DeviceUse(share(uuid), *amounts[uuid]) for uuid in sorted(amounts) if uuid != _TOTAL])
+
+
+def _total(amounts: dict[str, _Amounts]) -> Total:
+    return shared_total(*amounts.get(_TOTAL, (0, 0, 0)))
+
+
+def _by_rows(containers: tuple[Container, ...], fields: _Fields, share: Callable[[str], str]) -> Held | None:
+    """Return what is held, exclusive rows and all; None if there is no row."""
     allocation = tuple(
         () if uuid is None else (DeviceRow(share(uuid), int(memory), int(cores)),)
         for uuid, memory, cores in zip(fields[::3], fields[1::3], fields[2::3], strict=True)

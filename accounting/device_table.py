@@ -1,16 +1,15 @@
 """Every card of every node, as integer arrays.
 
 Why it exists: fitting runs over many nodes at once, so capacity and what is requested lie in arrays shaped (device
-position, node row), padded with absent cards of capacity 0. It must not know pods or names. Invariant: `load` and
-`usable` of a cell are functions of its other numbers, refreshed whenever one of them changes; `requested` is never
-clamped, so free = capacity - requested may be negative.
+position, node row), padded with absent cards of capacity 0. It must not know pods or names. Invariant: `requested` is
+never clamped, so free = capacity - requested may be negative. `device_cells` changes single cells.
 
 Two groups, because they change at different rates: `NodeArrays` only when a node changes, `RequestedArrays` with every
 pod event.
 """
 
 from dataclasses import Field, dataclass, field, fields
-from typing import NamedTuple, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -224,127 +223,6 @@ def card_load(requested: tuple[int, int, int], capacity: tuple[int, int, int]) -
     if not (slots and memory and cores):
         return 0
     return requested[0] * FULL_LOAD // slots + requested[1] * FULL_LOAD // memory + requested[2] * FULL_LOAD // cores
-
-
-class _Views(NamedTuple):
-    """The arrays' own memory, cell by cell: reading or writing one number takes half of an array's time."""
-
-    slots: "memoryview[int]"
-    memory: "memoryview[int]"
-    cores: "memoryview[int]"
-    exclusive: "memoryview[int]"
-    holders: "memoryview[int]"
-    blocks: "memoryview[int]"
-    slices: "memoryview[int]"
-    load: "memoryview[int]"
-    usable: "memoryview[int]"
-    node_slots: "memoryview[int]"
-    node_memory: "memoryview[int]"
-    node_cores: "memoryview[int]"
-    present: "memoryview[int]"
-    healthy: "memoryview[int]"
-    cordoned: "memoryview[int]"
-    duplicated: "memoryview[int]"
-
-    @classmethod
-    def of(cls, nodes: NodeArrays, requested: RequestedArrays) -> "_Views":
-        held = ("slots", "memory", "cores", "exclusive", "holders", "blocks", "slices", "load", "usable")
-        said = ("slots", "memory", "cores", "present", "healthy", "cordoned", "duplicated")
-        return cls(
-            *(memoryview(getattr(requested, name)) for name in held),
-            *(memoryview(getattr(nodes, name)) for name in said),
-        )
-
-
-class DeviceTable:
-    """The arrays, and the operations on one cell that keep `load` and `usable` true."""
-
-    def __init__(self, vendors: int = 1) -> None:
-        self.devices, self.rows = 8, 64
-        self.nodes = NodeArrays.zeros(self.devices, self.rows, vendors)
-        self.requested = RequestedArrays.zeros(self.devices, self.rows, vendors)
-        self.stamps = np.zeros(self.rows, np.int64)
-        """(row,) Numbers of which no two are alike: what was worked out for a row holds while its number stays."""
-        self._stamp = 0
-        self._views = _Views.of(self.nodes, self.requested)
-        self._shared = False
-
-    def share_nodes(self) -> NodeArrays:
-        """Return the node arrays for a snapshot; they are copied before they change again."""
-        self._shared = True
-        return self.nodes
-
-    def own_nodes(self) -> NodeArrays:
-        """Return the node arrays for writing."""
-        if self._shared:
-            self.nodes = self.nodes.copy()
-            self._views = _Views.of(self.nodes, self.requested)
-            self._shared = False
-        return self.nodes
-
-    def reserve(self, devices: int, rows: int) -> None:
-        """Make room for at least that many device positions and rows."""
-        if devices <= self.devices and rows <= self.rows:
-            return
-        self.devices = max(self.devices, devices)
-        # By a quarter: every snapshot copies the arrays, so spare rows cost time as well as room.
-        self.rows = self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 4)
-        self.nodes = self.nodes.grown(self.devices, self.rows)
-        self.requested = self.requested.grown(self.devices, self.rows)
-        self.stamps = np.pad(self.stamps, (0, self.rows - len(self.stamps)))
-        self._views = _Views.of(self.nodes, self.requested)
-        self._shared = False
-
-    def clear_row(self, row: int) -> None:
-        """Forget a row's cards and everything held on them."""
-        self.own_nodes().clear(row)
-        self.requested.clear(row)
-        self._touch(row)
-
-    def _touch(self, row: int) -> None:
-        self._stamp += 1
-        self.stamps[row] = self._stamp
-
-    def add_count(self, row: int, vendor: int, count: int) -> None:
-        """Add to the count of a vendor's cards (by its number) that a node's pods have, as the kubelet counts."""
-        counts = self.requested.count if vendor == 0 else self.requested.further_count[vendor - 1]
-        counts[row] += count
-
-    def add_cpu(self, row: int, cpu_milli: int) -> None:
-        """Add to the CPU that a node's pods request. Every change of a node's pods comes through here."""
-        self.requested.cpu_milli[row] += cpu_milli
-        self._touch(row)
-
-    def add(self, device: int, row: int, use: tuple[str, int, int, int, bool, bool], sign: int) -> None:
-        """Add what a pod holds on a card, or take it away. `use`: a `holdings.DeviceUse`."""
-        _, slots, memory, cores, exclusive, crowded = use
-        views, cell = self._views, (device, row)
-        views.slots[cell] += sign * slots
-        views.memory[cell] += sign * memory
-        views.cores[cell] += sign * cores
-        views.holders[cell] += sign * (1 + crowded)
-        if exclusive:
-            views.exclusive[cell] += sign
-        self.refresh(device, row)
-
-    def refresh(self, device: int, row: int) -> None:
-        """Recompute the derived numbers of one cell."""
-        views, cell = self._views, (device, row)
-        slots, memory, cores = views.node_slots[cell], views.node_memory[cell], views.node_cores[cell]
-        used = used_slots, used_memory, used_cores = views.slots[cell], views.memory[cell], views.cores[cell]
-        views.load[cell] = min(card_load(used, (slots, memory, cores)), MAX_LOAD)
-        views.usable[cell] = bool(
-            used_slots < slots
-            and used_memory <= memory
-            and used_cores <= cores
-            and not views.exclusive[cell]
-            and not views.blocks[cell]
-            and views.slices[cell] >= 0
-            and views.present[cell]
-            and views.healthy[cell]
-            and not views.cordoned[cell]
-            and not views.duplicated[cell]
-        )
 
 
 def _padded(

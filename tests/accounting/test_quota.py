@@ -384,8 +384,7 @@ def test_what_was_counted_is_gone_with_its_pods() -> None:
     pods = [ns.run(f"p{at}", app(1), namespace=f"ns{at}", scope=PodScope(priority_class=str(at))) for at in range(5)]
     for pod in pods:
         ns.cache.remove_pod(pod.uid)
-    assert ns.cache._used.namespaces() == []
-    assert not ns.cache._used._sums
+    assert ns.cache._requested.namespaces() == []
 
 
 def test_an_exceeded_limit_has_its_numbers(ns: Namespaces) -> None:

@@ -245,9 +245,12 @@ class Cache:
         elif known is not None:
             self._problems.pop(record.uid, None)
         node = str(record.node)
-        if node not in self._rows:
-            self._take_row(node)
-        self._pods_on.setdefault(node, {})[record.uid] = record
+        pods = self._pods_on.get(node)
+        if pods is None:
+            pods = self._pods_on[node] = {}
+            if node not in self._rows:
+                self._take_row(node)
+        pods[record.uid] = record
         self._requested.count(record, 1)
         if known is not None and known.node != record.node:
             self._leave(known)

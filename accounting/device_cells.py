@@ -116,24 +116,28 @@ class DeviceTable:
         """Add what a pod holds on a card, or take it away. `use`: a `holdings.DeviceUse`."""
         _, slots, memory, cores, exclusive, crowded = use
         views, cell = self._views, (device, row)
-        views.slots[cell] += sign * slots
-        views.memory[cell] += sign * memory
-        views.cores[cell] += sign * cores
+        views.slots[cell] = slots = views.slots[cell] + sign * slots
+        views.memory[cell] = memory = views.memory[cell] + sign * memory
+        views.cores[cell] = cores = views.cores[cell] + sign * cores
         views.holders[cell] += sign * (1 + crowded)
         if exclusive:
             views.exclusive[cell] += sign
-        self.refresh(device, row)
+        self._derive(cell, slots, memory, cores)
 
     def refresh(self, device: int, row: int) -> None:
         """Recompute the derived numbers of one cell."""
         views, cell = self._views, (device, row)
-        slots, memory, cores = views.node_slots[cell], views.node_memory[cell], views.node_cores[cell]
-        used = used_slots, used_memory, used_cores = views.slots[cell], views.memory[cell], views.cores[cell]
-        views.load[cell] = min(card_load(used, (slots, memory, cores)), MAX_LOAD)
+        self._derive(cell, views.slots[cell], views.memory[cell], views.cores[cell])
+
+    def _derive(self, cell: tuple[int, int], slots: int, memory: int, cores: int) -> None:
+        """Write the derived numbers of a cell on which that much is held."""
+        views = self._views
+        capacity = views.node_slots[cell], views.node_memory[cell], views.node_cores[cell]
+        views.load[cell] = min(card_load((slots, memory, cores), capacity), MAX_LOAD)
         views.usable[cell] = bool(
-            used_slots < slots
-            and used_memory <= memory
-            and used_cores <= cores
+            slots < capacity[0]
+            and memory <= capacity[1]
+            and cores <= capacity[2]
             and not views.exclusive[cell]
             and not views.blocks[cell]
             and views.slices[cell] >= 0

@@ -71,6 +71,10 @@ class NodeRows:
         """Return a node's row, None if it has none."""
         return self._rows.get(name)
 
+    def place(self, name: str) -> tuple[int, Mapping[str, int]]:
+        """Return the row of a node that has one, and its cards' positions by UUID."""
+        return self._rows[name], self._positions[name]
+
     def names(self) -> list[str]:
         """Return the nodes that have a row, sorted."""
         return sorted(self._rows)

@@ -7,7 +7,6 @@ as it was before, whatever came in between, except that its node was laid out an
 
 from collections.abc import Iterable, Mapping
 
-from accounting.device_cells import DeviceTable
 from accounting.holdings import Total
 from accounting.node import Node
 from accounting.node_rows import NodeRows
@@ -23,14 +22,11 @@ class Requested:
     def __init__(self, rows: NodeRows, nodes: Mapping[str, Node]) -> None:
         """`nodes`: the node objects by name, as they are laid out."""
         self._rows = rows
+        self._table = rows.table
         self._nodes = nodes
         self._namespaces = NamespaceSums()
         self._orphans: dict[str, dict[str, int]] = {}  # node name -> UUID of a card it does not register -> holders
         self.slices = SliceTable()
-
-    @property
-    def _table(self) -> DeviceTable:
-        return self._rows.table
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -57,7 +53,7 @@ class Requested:
         """Add a record's numbers to its node and namespace, or take them away."""
         self.charge(record, sign)
         node, table = str(record.node), self._table
-        row, positions = self._rows[node], self._rows.positions(node)
+        row, positions = self._rows.place(node)
         if record.several:
             for vendor, peak, _ in record.several:
                 table.add_count(row, self._rows.vendors[vendor], sign * peak.count)
@@ -65,7 +61,7 @@ class Requested:
             table.add_count(row, self._rows.vendors[record.vendor], sign * record.total_peak.count)
         table.add_cpu(row, sign * record.cpu_milli)
         if self._rows.has_mig:
-            self._count_slices(node, row, record, sign)
+            self._count_slices(positions, row, record, sign)
         for use in record.held:
             position = positions.get(use[0])
             if position is None:
@@ -98,12 +94,12 @@ class Requested:
             for pair in zip(charge_names(vendors[vendor]), total, strict=True)
         ]
 
-    def _count_slices(self, node: str, row: int, record: PodRecord, sign: int) -> None:
+    def _count_slices(self, positions: Mapping[str, int], row: int, record: PodRecord, sign: int) -> None:
         """Count the instances of a pod on cards in MIG mode.
 
         The plugin made all of them when the pod was admitted, so they stay until it ends, those of inits too.
         """
-        positions = self._rows.positions(node)
+        node = str(record.node)
         for use in record.peak:
             position = positions.get(use.uuid)
             layout = () if position is None else self._nodes[node].devices[position].layout

@@ -94,7 +94,7 @@ def _least(pod: Pod) -> Amounts:
         else each
         for each in pod.containers
     ]
-    return requested_holding(replace(pod, containers=tuple(asked))).peak
+    return requested_holding(pod._replace(containers=tuple(asked))).peak
 
 
 # -- placements within a budget ----------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def placements_within(state: NodeState, pod: Pod, mib: int) -> Iterator[Allocati
 
 
 def _ways(state: NodeState, pod: Pod, taken: Allocation, at: int, mib: int) -> Iterator[Allocation]:
-    if total_holding(replace(pod, allocation=taken)).peak.memory > mib:
+    if total_holding(pod._replace(allocation=taken)).peak.memory > mib:
         return
     rest = [i for i in _positions(pod) if i >= at and not _is_init(pod, i)]
     if not rest:
@@ -131,7 +131,7 @@ def _ways(state: NodeState, pod: Pod, taken: Allocation, at: int, mib: int) -> I
 
 def _init_fits(state: NodeState, pod: Pod, taken: Allocation, at: int, mib: int) -> bool:
     return any(
-        total_holding(replace(pod, allocation=(*taken[:at], rows, *taken[at + 1 :]))).peak.memory <= mib
+        total_holding(pod._replace(allocation=(*taken[:at], rows, *taken[at + 1 :]))).peak.memory <= mib
         for rows in _sets(state, pod, taken, at)
     )
 

@@ -6,7 +6,6 @@ everything is computed anew from the objects, so no history can matter. Only tes
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -343,7 +342,7 @@ def _row(card: Card, request: DeviceRequest) -> DeviceRow:
 
 def _footprint(pod: Pod, taken: Allocation) -> tuple[int, int, int]:
     """Return the peak of these rows, summed over cards, in the order that decides."""
-    peak = _sum(*(holding.peak for holding in card_holdings(replace(pod, allocation=taken)).values()))
+    peak = _sum(*(holding.peak for holding in card_holdings(pod._replace(allocation=taken)).values()))
     return peak.memory, peak.cores, peak.slots
 
 

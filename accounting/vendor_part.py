@@ -7,7 +7,6 @@ one vendor's cards is its own and only part.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from accounting.pod import Allocation, Container, Pod, UnreadableAllocation
 from accounting.status import Invalid
@@ -23,8 +22,7 @@ def vendor_parts(pod: Pod) -> tuple[Pod, ...]:
 def part_of(pod: Pod, vendor: str) -> Pod:
     """Return the part of a pod that asks for a vendor's cards. It keeps all containers, so positions stay the same."""
     selection = next((each for each in pod.further_selections if each.vendor == vendor), pod.selection)
-    return replace(
-        pod,
+    return pod._replace(
         containers=tuple(_container(each, vendor) for each in pod.containers),
         selection=selection,
         further_selections=(),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from accounting import quota_reference, reference
 from accounting.allocate import Placement
@@ -272,10 +271,10 @@ class Driver:
     def schedule(self) -> str:
         """A pod is judged on one node, placed there and assumed; one that is booked is judged again."""
         world, name = self.world, self.random.choice(list(SIZES))
-        pod = replace(self.some(world.known), node=None, allocation=None)
+        pod = self.some(world.known)._replace(node=None, allocation=None)
         booked = world.booked.get(pod.uid)
         if booked is not None and self.chance(4):
-            pod = replace(pod, scope=self.scope())
+            pod = pod._replace(scope=self.scope())
         cache, quota = world.cluster.cache, world.cluster.quota_check(pod)
         snapshot = cache.snapshot()
         verdict = filter_nodes(snapshot, pod, snapshot.rows_of([name]), cache.own_row(pod.uid), quota)
@@ -293,13 +292,13 @@ class Driver:
         if have is not Code.SEARCH_LIMIT:
             _same(f"{pod} placed on {name}", isinstance(placed, Placement), want is None)
         if isinstance(placed, Placement) and pod.asks:
-            world.assume(replace(pod, node=name, allocation=placed.allocation))
+            world.assume(pod._replace(node=name, allocation=placed.allocation))
         return pod.namespace
 
     def see_stranger(self) -> str:
         """A pod that something else has bound, whatever the quota says."""
-        pod = replace(self.new_pod(), node=self.random.choice(list(SIZES)))
-        pod = replace(pod, allocation=self.allocation(pod))
+        pod = self.new_pod()._replace(node=self.random.choice(list(SIZES)))
+        pod = pod._replace(allocation=self.allocation(pod))
         self.world.see(pod)
         return pod.namespace
 
@@ -315,7 +314,7 @@ class Driver:
             elif kind == 3:
                 self.world.forget(pod.uid)
             else:
-                self.world.see(replace(pod, node=None, allocation=None) if kind == 4 else pod)
+                self.world.see(pod._replace(node=None, allocation=None) if kind == 4 else pod)
         return pod.namespace
 
     def change(self) -> str:
@@ -324,9 +323,9 @@ class Driver:
         pod = self.some(world.known)
         booked = world.booked.get(pod.uid)
         if self.chance(8):
-            pod = replace(pod, scope=pod.scope._replace(terminating=True))
+            pod = pod._replace(scope=pod.scope._replace(terminating=True))
         elif booked is not None and world.states[pod.uid] is PodState.ADDED:
-            pod = replace(booked, inits_over=not booked.inits_over)
+            pod = booked._replace(inits_over=not booked.inits_over)
         for _ in range(2 if self.chance(10) else 1):
             world.see(pod)
         return pod.namespace
@@ -336,7 +335,7 @@ class Driver:
         pod = self.some(self.world.known)
         for _ in range(2 if self.chance(4) else 1):
             if self.chance(2):
-                self.world.see(replace(self.world.booked.get(pod.uid, pod), terminal=True))
+                self.world.see(self.world.booked.get(pod.uid, pod)._replace(terminal=True))
             else:
                 self.world.delete(pod.uid)
         return pod.namespace

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -118,7 +118,7 @@ class World:
         elif pod.node is not None:
             kept = pod
             if known is not None and known.node == pod.node and state is not PodState.ASSUMED:
-                kept = replace(pod, allocation=known.allocation) if readable(known) and not readable(pod) else pod
+                kept = pod._replace(allocation=known.allocation) if readable(known) and not readable(pod) else pod
             self._book(pod, kept, PodState.ADDED)
 
     def remove_pod(self, uid: str) -> None:
@@ -344,7 +344,7 @@ class _Driver:
             order = reference.node_order(states, [NODES[at] for at in feasible], pod.policies.node)
             _same("the best nodes", best, order[: len(best)])
         name = best[0]
-        self.world.assume(replace(pod, node=name, allocation=self.allocated(self.world.cache, pod, name)))
+        self.world.assume(pod._replace(node=name, allocation=self.allocated(self.world.cache, pod, name)))
         return {name}
 
     def ask_again(self) -> set[str]:
@@ -379,8 +379,8 @@ class _Driver:
 
     def see_stranger(self) -> set[str]:
         """A pod that something else bound; its cards may be taken, gone or unreadable."""
-        pod = replace(self.new_pod(), node=self.random.choice(NODES), inits_over=self.chance(2))
-        self.tell(self.world.see_pod, replace(pod, allocation=self.allocation(pod)))
+        pod = self.new_pod()._replace(node=self.random.choice(NODES), inits_over=self.chance(2))
+        self.tell(self.world.see_pod, pod._replace(allocation=self.allocation(pod)))
         return {str(pod.node)}
 
     def confirm(self) -> set[str]:
@@ -389,7 +389,7 @@ class _Driver:
         if self.chance(2):
             self.tell(self.world.finish_binding, pod.uid)
         else:
-            self.tell(self.world.see_pod, replace(pod, node=None, allocation=None) if self.chance(6) else pod)
+            self.tell(self.world.see_pod, pod._replace(node=None, allocation=None) if self.chance(6) else pod)
         return {str(pod.node)}
 
     def change(self) -> set[str]:
@@ -397,14 +397,14 @@ class _Driver:
         pod, kind = self.some_pod(), self.random.randrange(20)
         touched, event = {str(pod.node)}, self.world.see_pod
         if kind < 12:
-            pod = replace(pod, inits_over=not pod.inits_over)
+            pod = pod._replace(inits_over=not pod.inits_over)
         elif kind < 15:
-            pod = replace(pod, allocation=None if kind == 12 else self.unreadable())
+            pod = pod._replace(allocation=None if kind == 12 else self.unreadable())
         elif kind < 17:
-            pod = replace(pod, allocation=self.allocation(pod))
+            pod = pod._replace(allocation=self.allocation(pod))
         elif kind == 17:
-            pod = replace(pod, node=self.random.choice(NODES))
-            pod = replace(pod, allocation=self.unreadable()) if self.chance(2) else pod
+            pod = pod._replace(node=self.random.choice(NODES))
+            pod = pod._replace(allocation=self.unreadable()) if self.chance(2) else pod
         else:
             event = self.world.assume
         self.tell(event, pod)
@@ -415,12 +415,12 @@ class _Driver:
         pod = self.some_pod()
         kind = self.random.randrange(8)
         if kind < 3:
-            self.tell(self.world.see_pod, replace(pod, terminal=True))
+            self.tell(self.world.see_pod, pod._replace(terminal=True))
         elif kind == 3:
             self.tell(self.world.forget, pod.uid)
         else:
             if self.chance(4):
-                self.world.see_pod(replace(pod, uid=f"{pod.uid}+"))
+                self.world.see_pod(pod._replace(uid=f"{pod.uid}+"))
             self.tell(self.world.remove_pod, pod.uid)
         return {str(pod.node)}
 
@@ -454,7 +454,7 @@ class _Driver:
         self.serial += 1
         if self.templates and self.chance(2):
             # Of a demand that comes again only the nodes that changed are judged.
-            return replace(self.random.choice(self.templates), uid=f"u{self.serial}", name=f"p{self.serial}")
+            return self.random.choice(self.templates)._replace(uid=f"u{self.serial}", name=f"p{self.serial}")
         pod = self.pod_of_its_own()
         self.templates.append(pod)
         return pod

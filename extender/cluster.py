@@ -101,7 +101,7 @@ class Cluster:
     def record(self, pod: Pod) -> PodRecord:
         """Return what a pod holds: as the cache has it, else by itself; unbound, its annotation counts nothing."""
         known = self.cache.pods.get(pod.uid)
-        return known or record_pod(pod if pod.node is not None else replace(pod, allocation=None))
+        return known or record_pod(pod if pod.node is not None else pod._replace(allocation=None))
 
     def quota_check(self, pod: Pod) -> QuotaCheck:
         """Return which limits of its namespace a pod would pass wherever it goes, and what is left for it.
@@ -242,7 +242,7 @@ class Cluster:
         """
         known = self._pods.get(pod.uid)
         if known is not None and known.node is not None:
-            pod = replace(pod, node=pod.node or known.node, allocation=pod.allocation or known.allocation)
+            pod = pod._replace(node=pod.node or known.node, allocation=pod.allocation or known.allocation)
         self._from_files.discard(pod.uid)
         return self._put(pod)
 
@@ -250,7 +250,7 @@ class Cluster:
         """Remember a pod that /filter showed, unless it is known already."""
         if pod.uid in self._pods and pod.uid not in self._seen:
             return
-        self._put(replace(pod, node=None, allocation=None))
+        self._put(pod._replace(node=None, allocation=None))
         self._seen[pod.uid] = None
         if len(self._seen) > self._remembered_pods:
             self.delete_pod(next(iter(self._seen)))
@@ -312,7 +312,7 @@ class Cluster:
         """Book a pod, with its node and its cards, whose bind is being decided."""
         # From now on it is more than a pod that was asked about, which may be forgotten for lack of room.
         if pod.uid not in self._pods:
-            self._pods.put(replace(pod, node=None, allocation=None))
+            self._pods.put(pod._replace(node=None, allocation=None))
         self._uids.setdefault((pod.namespace, pod.name), pod.uid)
         self._seen.pop(pod.uid, None)
         self.cache.assume_pod(record_pod(pod))
@@ -340,7 +340,7 @@ class Cluster:
         booked, pod = self.cache.pods.get(uid), self._pods.get(uid)
         self.cache.remove_pod(uid)
         if pod is not None:
-            self._pods.put(replace(pod, node=None, allocation=None))
+            self._pods.put(pod._replace(node=None, allocation=None))
         self._told({"op": "lose", "uid": uid})
         if booked is not None and self.on_freed is not None:
             self.on_freed(str(booked.node))
@@ -395,7 +395,7 @@ class Cluster:
         kept = self.cache.pods.get(pod.uid, record)
         if known is not None and kept.readable and not record.readable:
             # The cache keeps the cards of the last allocation that could be read; show the same rows.
-            pod = replace(pod, containers=known.containers).with_allocation(self._pods[pod.uid].allocation)
+            pod = pod._replace(containers=known.containers).with_allocation(self._pods[pod.uid].allocation)
         elif (
             rows is not None
             and not isinstance(rows, Held)

@@ -4,7 +4,6 @@ It must not print. Invariant: the pod's own booking, found by UID, or by name wh
 counts against it, and the answer agrees with what filter would say.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from extender.render import charge_row, explained_node, quota_row
 
 def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
     """Return {"pod", "nodes": [...]} with every node of the cluster by name, and "quotas" if some count the pod."""
-    pod = replace(pod, uid=_booked_uid(cluster, pod))
+    pod = pod._replace(uid=_booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
     scores = _scores(cluster, pod, names, quota)
     nodes = [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]

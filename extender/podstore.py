@@ -6,14 +6,13 @@ put in; `charges` are the sums over the pods that are kept and not terminal of w
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
 from operator import attrgetter
 
 from accounting.pod import Pod
 from accounting.usage import NamespaceSums
 from extender.allocation_text import pack_rows, unpack_rows
 
-_lasting = attrgetter(*(field.name for field in fields(Pod) if field.name not in ("inits_over", "allocation")))
+_lasting = attrgetter(*(name for name in Pod._fields if name not in ("inits_over", "allocation")))
 
 
 class PodStore(Mapping[str, Pod]):
@@ -40,7 +39,7 @@ class PodStore(Mapping[str, Pod]):
         """Keep a pod. It may be given with the text of its rows in their place."""
         allocation = pod.allocation
         if isinstance(allocation, tuple) and any(allocation):
-            pod = replace(pod, allocation=None, allocation_text=pack_rows(allocation))
+            pod = pod._replace(allocation=None, allocation_text=pack_rows(allocation))
         self._keep(pod)
 
     def __delitem__(self, uid: str) -> None:

@@ -5,7 +5,6 @@ must not compute anything that accounting can. Invariant: plain dicts of strings
 full order.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from accounting.allocate import Placement
@@ -65,7 +64,7 @@ def _by_vendor(record: PodRecord) -> Json:
 def pod_entry(pod: Pod, record: PodRecord) -> Json:
     """Return an entry of /api/v1/pods: the account and the node. An unbound pod holds nothing, whatever it carries."""
     bound = pod.node is not None
-    entry = account(pod if bound else replace(pod, allocation=None), record)
+    entry = account(pod if bound else pod._replace(allocation=None), record)
     if not bound:
         entry["state"] = State.RELEASED.value
     entry["node"] = pod.node

@@ -6,7 +6,7 @@ journal; each process that wrote to the journal is replayed from nothing, with i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -162,7 +162,7 @@ class _Process:
         pod = self.cluster.pod(entry.uid)
         if pod is None:
             return "the pod is not known"
-        outcome = placed(self.cluster, replace(pod, node=None, allocation=None), entry.node)
+        outcome = placed(self.cluster, pod._replace(node=None, allocation=None), entry.node)
         if isinstance(outcome, str):
             self.refusals.setdefault((entry.uid, entry.node), []).append(outcome)
             return outcome
@@ -173,14 +173,14 @@ class _Process:
         pod = self.cluster.pod(entry.uid)
         if pod is None:
             return "the pod is not known"
-        unbound = replace(pod, node=None, allocation=None)
+        unbound = pod._replace(node=None, allocation=None)
         outcome = self.cluster.placed(unbound, entry.node)
         if isinstance(outcome, tuple):
             return f"{outcome[0].code}: {outcome[0].message}"
         chosen = pack_rows(outcome.allocation)
         if chosen == entry.allocation:
             allocation = unpack_rows(chosen, len(pod.containers), "allocation")
-            self.cluster.assume(replace(unbound, node=entry.node, allocation=allocation))
+            self.cluster.assume(unbound._replace(node=entry.node, allocation=allocation))
         return chosen
 
 

@@ -7,7 +7,6 @@ nothing); bind alone books; the same question on the same state gets the same by
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import compress
 from typing import NamedTuple, TypeVar
 
@@ -125,7 +124,7 @@ class Verbs:
         outcome = cluster.placed(pod, node)
         if isinstance(outcome, tuple):
             return wire_text(outcome[0].code)
-        cluster.bind(replace(pod, node=node, allocation=outcome.allocation if pod.asks else None))
+        cluster.bind(pod._replace(node=node, allocation=outcome.allocation if pod.asks else None))
         return ""
 
     def _filter(self, body: bytes) -> _Answer:
@@ -205,7 +204,7 @@ class Verbs:
 
 def _asked(args: wire.ExtenderArgs, cluster: Cluster) -> Pod:
     """Return the request's pod, unbound: annotations of an earlier attempt do not count."""
-    return replace(convert_pod(args.pod, cluster.settings), node=None, allocation=None)
+    return convert_pod(args.pod, cluster.settings)._replace(node=None, allocation=None)
 
 
 def _remember(memory: "OrderedDict[bytes, _Value]", key: bytes, value: _Value) -> None:

@@ -42,7 +42,7 @@ def on_smallest_cards(cache: Cache, pod: Pod) -> Pod | None:
     if not nodes.present.any():
         return None
     smallest = int(nodes.memory[nodes.present].min())
-    return replace(pod, containers=tuple(_resolved(each, smallest) for each in pod.containers))
+    return pod._replace(containers=tuple(_resolved(each, smallest) for each in pod.containers))
 
 
 def _resolved(container: Container, card_mib: int) -> Container:

@@ -15,7 +15,6 @@ changes nothing but the counters.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -145,7 +144,7 @@ class Admission:
     def _share(self, request: wire.Request, pod: wire.PodObject) -> Pod:
         """Return the pod as accounting sees it, in the namespace of the request, and equal to no pod that is known."""
         read = convert_without_rows(pod.pod, self.cluster.settings)
-        return replace(read, namespace=request.namespace or read.namespace, uid=f"admission {request.uid}", node=None)
+        return read._replace(namespace=request.namespace or read.namespace, uid=f"admission {request.uid}", node=None)
 
     # -- what comes later -----------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from accounting.pod import Pod
@@ -73,7 +72,7 @@ def _from_files(arguments: argparse.Namespace, settings: Settings) -> tuple[list
 
 
 def _unbound(job: Job) -> Pod:
-    return replace(job.pod, node=None, allocation=None, terminal=False, deleting=False, inits_over=False)
+    return job.pod._replace(node=None, allocation=None, terminal=False, deleting=False, inits_over=False)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ conflict costs a read and another try, a lost answer a read.
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from accounting.allocate import Placement
 from accounting.pod import Pod
@@ -259,7 +259,7 @@ _GONE = "Gone: there is no such pod any more"
 
 def _booked_on(pod: Pod, node: str, placement: Placement) -> Pod:
     """Return a pod as it is on a node with its cards."""
-    return replace(pod, node=node, allocation=placement.allocation if pod.asks else None)
+    return pod._replace(node=node, allocation=placement.allocation if pod.asks else None)
 
 
 def _may_have_happened(answer: Answer | Unknown) -> bool:

@@ -83,7 +83,7 @@ class Replay:
             return None
         row = self._choose(snapshot, pod, rows)
         placed = self._on_cards(snapshot, pod, row)
-        bound = replace(placed, uid=uid, name=uid, node=self._names[row])
+        bound = placed._replace(uid=uid, name=uid, node=self._names[row])
         self.cache.assume_pod(record_pod(bound))
         self._memory[row] -= job.memory_mib
         return self._names[row]
@@ -95,7 +95,7 @@ class Replay:
         if known is None:
             columns = snapshot.columns
             policies = Policies(node=self._node_policy(), card=self._card_policy())
-            known = _Known(replace(pod, policies=policies), np.full(columns, -1, np.int64), np.zeros(columns, np.bool_))
+            known = _Known(pod._replace(policies=policies), np.full(columns, -1, np.int64), np.zeros(columns, np.bool_))
             self._known[kind] = known
         return known
 
@@ -133,7 +133,7 @@ class Replay:
         if not pod.asks:
             return pod
         uuids = self._uuids[row]
-        wanted = replace(pod, selection=self._any_card(snapshot, pod, row)) if self._policy == RANDOM else pod
+        wanted = pod._replace(selection=self._any_card(snapshot, pod, row)) if self._policy == RANDOM else pod
         placement = allocate(snapshot, wanted, row, uuids)
         assert placement is not None, "filter and allocate disagree"  # noqa: S101 - a broken promise
         return pod.with_allocation(placement.allocation)
@@ -144,7 +144,7 @@ class Replay:
         self._random.shuffle(positions)
         for position in positions:
             selection = replace(pod.selection, use_uuids=frozenset({self._uuids[row][position]}))
-            if allocate(snapshot, replace(pod, selection=selection), row, self._uuids[row]) is not None:
+            if allocate(snapshot, pod._replace(selection=selection), row, self._uuids[row]) is not None:
                 return selection
         return pod.selection
 

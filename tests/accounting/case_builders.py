@@ -177,7 +177,7 @@ class Cluster:
         """Place the pod, record it, and return it as it is then."""
         placement = self.place(asked, name)
         assert placement is not None
-        bound = replace(asked, node=name, allocation=placement.allocation)
+        bound = asked._replace(node=name, allocation=placement.allocation)
         self.cache.add_pod(record_pod(bound))
         return bound
 

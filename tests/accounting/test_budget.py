@@ -200,7 +200,7 @@ def sharing_pods(draw: st.DrawFn) -> Pod:
         if request is not None and percent:
             request = request._replace(memory=0, memory_percentage=percent, count=min(request.count, 2))
         containers.append(replace(container, request=request))
-    return replace(pod, containers=tuple(containers))
+    return pod._replace(containers=tuple(containers))
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -219,7 +219,7 @@ def test_yes_and_no_are_those_of_the_reference(node: Node, pod: Pod, mib: int) -
     assert memory_of(pod, placement) <= mib
     rows = reference.fit(state, pod)
     assert not isinstance(rows, Code)
-    if reference.total_holding(replace(pod, allocation=rows)).peak.memory <= mib:
+    if reference.total_holding(pod._replace(allocation=rows)).peak.memory <= mib:
         assert placement.allocation == rows
     else:
         first = next(quota_reference.placements_within(state, pod, mib))

@@ -77,24 +77,24 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(data=st.data(), times=times)
     def status_changes(self, data: st.DataObject, times: int) -> None:
         pod = self.known_pod(data)
-        self.tell(replace(pod, inits_over=not pod.inits_over), times)
+        self.tell(pod._replace(inits_over=not pod.inits_over), times)
 
     @precondition(lambda self: self.world.seen)
     @rule(data=st.data(), mend=st.booleans(), times=times)
     def allocation_changes(self, data: st.DataObject, mend: bool, times: int) -> None:
         pod = self.known_pod(data)
         broken = st.none() | unreadable_allocations()
-        self.tell(replace(pod, allocation=data.draw(allocations(pod.containers) if mend else broken)), times)
+        self.tell(pod._replace(allocation=data.draw(allocations(pod.containers) if mend else broken)), times)
 
     @precondition(lambda self: self.world.seen)
     @rule(data=st.data(), times=times)
     def pod_ends(self, data: st.DataObject, times: int) -> None:
-        self.tell(replace(self.known_pod(data), terminal=True), times)
+        self.tell(self.known_pod(data)._replace(terminal=True), times)
 
     @precondition(lambda self: self.world.seen)
     @rule(data=st.data(), times=times)
     def seen_without_node(self, data: st.DataObject, times: int) -> None:
-        self.tell(replace(self.known_pod(data), node=None, allocation=None), times)
+        self.tell(self.known_pod(data)._replace(node=None, allocation=None), times)
 
     @rule(uid=st.sampled_from(UIDS), times=times)
     def remove_pod(self, uid: str, times: int) -> None:
@@ -107,7 +107,7 @@ class CacheMachine(RuleBasedStateMachine):
     def assume_any_rows(self, pod: Pod, data: st.DataObject, times: int) -> None:
         known = self.world.pods.get(pod.uid, pod)
         rows = data.draw(allocations(known.containers))
-        pod = replace(known, node=pod.node, terminal=False, allocation=rows)
+        pod = known._replace(node=pod.node, terminal=False, allocation=rows)
         if known.node != pod.node:
             with pytest.raises(InvariantViolation):
                 self.world.cache.assume_pod(record_pod(pod))
@@ -124,7 +124,7 @@ class CacheMachine(RuleBasedStateMachine):
         snapshot = self.world.cache.snapshot()
         placement = allocate(snapshot, pod, snapshot.rows[name], uuids_on(self.world.cache, name))
         if placement is not None:
-            self.world.assume(replace(pod, uid=uid, node=name, allocation=placement.allocation))
+            self.world.assume(pod._replace(uid=uid, node=name, allocation=placement.allocation))
 
     @rule(uid=st.sampled_from(UIDS), times=times)
     def finish_binding(self, uid: str, times: int) -> None:

@@ -1,7 +1,6 @@
 """The CPU that a node's pods request, with and without cards, and the stamps of rows."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -14,7 +13,7 @@ from tests.builders import app, make_allocation, make_node, make_pod
 
 def _pod(name: str, node: str | None, cpu_milli: int, *, terminal: bool = False) -> PodRecord:
     pod = make_pod(name, [app(100)], node=node, allocation=make_allocation([("GPU-0", 100, 0)]), terminal=terminal)
-    return record_pod(replace(pod, cpu_milli=cpu_milli))
+    return record_pod(pod._replace(cpu_milli=cpu_milli))
 
 
 def _cpu(cache: Cache, node: str) -> int:

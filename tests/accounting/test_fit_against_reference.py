@@ -97,7 +97,7 @@ def test_allocate_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
         placement = placed(cache, pod, name)
         assert (None if placement is None else placement.allocation) == (None if isinstance(rows, Code) else rows)
         if placement is not None:
-            peaks = reference.card_holdings(replace(pod, allocation=placement.allocation))
+            peaks = reference.card_holdings(pod._replace(allocation=placement.allocation))
             assert {use.uuid: use[1:4] for use in placement.peak} == {u: of.peak for u, of in peaks.items()}
 
 
@@ -118,7 +118,7 @@ def test_what_allocate_gives_can_be_booked(nodes: list[Node], pods: list[Pod], p
         before = cache.snapshot().overcommitted.sum()
         placement = placed(cache, pod, node.name)
         if placement is not None:
-            booked = replace(pod, node=node.name, allocation=placement.allocation)
+            booked = pod._replace(node=node.name, allocation=placement.allocation)
             cache.assume_pod(record_pod(booked))
             assert cache.snapshot().overcommitted.sum() == before
             state = reference.cluster_state(nodes, [*pods, booked])[node.name]
@@ -156,7 +156,7 @@ def test_asking_changes_nothing(nodes: list[Node], pods: list[Pod], pod: Pod) ->
 def test_an_own_booking_never_counts(nodes: list[Node], pods: list[Pod], pod: Pod, data: st.DataObject) -> None:
     booked = data.draw(st.sampled_from(pods)) if pods else None
     if booked is not None:
-        pod = replace(pod, uid=booked.uid)
+        pod = pod._replace(uid=booked.uid)
     want = expected(nodes, pods, pod)
     cache = make_cache(nodes, pods)
     assert judged(cache, pod, list(want)) == want

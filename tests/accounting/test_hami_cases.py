@@ -484,7 +484,7 @@ def test_fitting_a_pod(case: Case) -> None:
     cluster = _cluster(case["devices"], case.get("pair_scores"))
     asked = pod(*[_asking(each["kind"], each["request"]) for each in case["containers"]])
     policies = replace(asked.policies, card=parse_card_policy(case["device_policy"]), weights=weights)
-    asked = replace(asked, policies=policies)
+    asked = asked._replace(policies=policies)
     if not expect["fit"]:
         assert cluster.refusal(asked, "n") is _closest([expect["reason"].rpartition(" ")[2]])
         return
@@ -506,8 +506,8 @@ def test_one_container_gets_a_card_of_each_vendor_that_it_asks(case: Case) -> No
     uuids = {ours[key]: own[0][0] for key, own in case["expect"]["rows_per_type"].items()}
     cluster = Cluster(node("n", *[card(uuid, vendor=key) for key, uuid in uuids.items()]), vendors=tuple(uuids))
     first, second = (DeviceRequest(1, 10, 0, 0, vendor=key) for key in uuids)
-    asked = replace(
-        pod(Container("main", APP, first, (second,))), further_selections=(Selection(vendor=second.vendor),)
+    asked = pod(Container("main", APP, first, (second,)))._replace(
+        further_selections=(Selection(vendor=second.vendor),)
     )
     placement = cluster.place(asked, "n")
     assert placement is not None
@@ -520,7 +520,7 @@ def test_another_vendors_cards_are_no_cards(case: Case) -> None:
     assert not case["expect"]["fit"]
     cluster = Cluster(node("n", card("A")), vendors=("NVIDIA", "test"))
     request = DeviceRequest(1, 1024, 0, 1, vendor=case["request"]["type"])
-    asked = replace(pod(Container("main", APP, request)), selection=Selection(vendor=request.vendor))
+    asked = pod(Container("main", APP, request))._replace(selection=Selection(vendor=request.vendor))
     assert cluster.refusal(asked, "n") is Code.NO_DEVICES
 
 
@@ -674,7 +674,7 @@ def test_usage_is_added_and_taken_away_once(case: Case) -> None:
     for step in case["steps"]:
         change, used = step.get("add") or step["rm"], step["used"]
         asked = pod(memory("app", change["mem"], change["cores"]), node="n")
-        booked = record_pod(replace(asked, allocation=rows([("A", change["mem"], change["cores"])])))
+        booked = record_pod(asked._replace(allocation=rows([("A", change["mem"], change["cores"])])))
         if "add" in step:
             cluster.cache.add_pod(booked)
         else:
@@ -882,7 +882,7 @@ def test_a_restart_books_the_steady_state_at_once(case: Case) -> None:
     allocation = decode_allocation(case["annotation"], 2, "annotation")
     assert not isinstance(allocation, UnreadableAllocation)
     started = pod(memory("init", 1), memory("app", 1), node="n", allocation=allocation, inits_over=False)
-    running = replace(started, inits_over=True)
+    running = started._replace(inits_over=True)
     assert numbers(record_pod(started).held) == {"GPU-x": (1, case["after_informer_add"], 0)}
     # A fresh cache, as after a restart, sees the pod as it is now; HAMi would book the peak until the next update.
     fresh = Cluster(node("n", card("GPU-x")), pods=[record_pod(running)])

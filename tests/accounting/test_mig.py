@@ -182,7 +182,7 @@ def test_a_finished_inits_place_stays_and_its_numbers_go() -> None:
     started = holding("p", MigInstance("1g.5gb", 6, 1), kind=INIT, over=False)
     cluster = Cluster(node("n", mig_card()), pods=[record_pod(started)])
     assert cluster.held("GPU-a") == (1, 4864, 15)
-    cluster.cache.update_pod(record_pod(replace(started, inits_over=True)))
+    cluster.cache.update_pod(record_pod(started._replace(inits_over=True)))
     assert cluster.held("GPU-a") == (0, 0, 0)
     assert placed(cluster, pod(memory("app", 4000), name="q")) == [[("GPU-a", "1g.5gb", 5)]]
 
@@ -271,7 +271,7 @@ def test_the_search_says_yes_exactly_if_places_exist(containers: list[Container]
     placement = cluster.place(asked, "n")
     assert (placement is not None) == expected
     if placement is not None:
-        cluster.cache.add_pod(record_pod(replace(asked, node="n", allocation=placement.allocation)))
+        cluster.cache.add_pod(record_pod(asked._replace(node="n", allocation=placement.allocation)))
         assert problems(cluster.cache) == []
         held = device_uses(asked.containers, placement.allocation)[0]
         assert all(use.slots <= 4 for use in held)

@@ -321,7 +321,7 @@ def test_yes_and_no_are_those_of_brute_force(
     assert (code is Code.QUOTA_EXCEEDED) <= bool(every)
     if placement is not None:
         assert tuple(pod_total(asked.containers, placement.allocation)[0])[1:] in every
-        cluster.cache.add_pod(record_pod(replace(asked, node="n", allocation=placement.allocation)))
+        cluster.cache.add_pod(record_pod(asked._replace(node="n", allocation=placement.allocation)))
         used = cluster.cache.used("team")
         assert mib is None or used.memory <= mib
         assert cores is None or used.cores <= cores
@@ -356,9 +356,9 @@ def _totals(asked: Pod, cards: list[Device]) -> Iterator[Total]:
                 )
 
     for allocation in place(0, [EVERY_SLICE] * len(cards), ((),) * len(asked.containers), (-1, -1)):
-        holding = reference.card_holdings(replace(asked, allocation=allocation))
+        holding = reference.card_holdings(asked._replace(allocation=allocation))
         if all(holding[device.uuid].peak.memory <= device.memory for device in cards if device.uuid in holding):
-            total = reference.total_holding(replace(asked, allocation=allocation)).peak
+            total = reference.total_holding(asked._replace(allocation=allocation)).peak
             yield Total(0, total.memory, total.cores)
 
 

@@ -39,10 +39,10 @@ class Namespaces:
 
     def run(self, name: str, *containers: Container, **more: object) -> Pod:
         """A running pod with its rows on one card."""
-        pod = replace(make_pod(name, containers), node="n1", **more)  # type: ignore[arg-type]  # fields of a pod
+        pod = make_pod(name, containers)._replace(node="n1", **more)  # type: ignore[arg-type]  # fields of a pod
         asked = [container.request for container in pod.containers]
         rows = [[("GPU-0", ask.memory, ask.cores)] * ask.count if ask else [] for ask in asked]
-        pod = replace(pod, allocation=make_allocation(*rows))
+        pod = pod._replace(allocation=make_allocation(*rows))
         self.cache.add_pod(record_pod(pod))
         return pod
 
@@ -58,7 +58,7 @@ class Namespaces:
         return self.table.check(pod, used)
 
     def refuses(self, *containers: Container, **more: object) -> list[str]:
-        pod = replace(make_pod("asking", containers), **more)  # type: ignore[arg-type]  # fields of a pod
+        pod = make_pod("asking", containers)._replace(**more)  # type: ignore[arg-type]  # fields of a pod
         return [each.resource for each in self.check(pod).exceeded]
 
     def used(self) -> Total:
@@ -90,7 +90,7 @@ def test_a08_the_order_of_sidecar_and_init_decides_for_the_quota(ns: Namespaces)
 def test_a09_the_charge_follows_the_pod_from_its_peak_to_its_steady_state(ns: Namespaces) -> None:
     pod = ns.run("p", init(20), sidecar(2), app(10))
     assert ns.used() == Total(2, 20, 0)
-    ns.cache.update_pod(record_pod(replace(pod, inits_over=True)))
+    ns.cache.update_pod(record_pod(pod._replace(inits_over=True)))
     assert ns.used() == Total(2, 12, 0)
 
 
@@ -101,7 +101,7 @@ def test_a13_a_pod_whose_only_request_is_an_init_s_is_charged(ns: Namespaces) ->
     assert ns.refuses(init(8000), plain()) == []
     pod = ns.run("p", init(8000), plain())
     assert ns.used().memory == 8000
-    ns.cache.update_pod(record_pod(replace(pod, inits_over=True)))
+    ns.cache.update_pod(record_pod(pod._replace(inits_over=True)))
     assert ns.used() == Total()
 
 
@@ -159,7 +159,7 @@ def test_a44_of_both_spellings_in_one_object_the_tighter_counts(ns: Namespaces) 
 
 def test_a46_every_way_out_gives_the_charge_back_once(ns: Namespaces) -> None:
     ns.limit({LIMIT_MEMORY: 8000})
-    a = record_pod(replace(make_pod("a", [app(8000)]), node="n1", allocation=make_allocation([("GPU-0", 8000, 0)])))
+    a = record_pod(make_pod("a", [app(8000)])._replace(node="n1", allocation=make_allocation([("GPU-0", 8000, 0)])))
     ended = a.in_state(State.RELEASED)
     ways_out: list[Callable[[], None]] = [
         partial(ns.cache.forget_pod, a.uid),
@@ -178,7 +178,7 @@ def test_a46_every_way_out_gives_the_charge_back_once(ns: Namespaces) -> None:
 def test_a47_a_second_release_changes_nothing(ns: Namespaces) -> None:
     ns.limit({LIMIT_MEMORY: 10_000})
     pod = ns.run("p", app(6000))
-    ns.cache.update_pod(record_pod(replace(pod, terminal=True)))
+    ns.cache.update_pod(record_pod(pod._replace(terminal=True)))
     ns.cache.remove_pod(pod.uid)
     assert ns.used() == Total()
     assert ns.refuses(app(10_001)) == [MEMORY]
@@ -345,7 +345,7 @@ def test_a_quota_with_a_scope_counts_and_limits_only_the_pods_that_it_takes(ns: 
     assert ns.refuses(app(50), scope=high) == []
     assert ns.refuses(app(51), scope=high) == [MEMORY]
     assert ns.refuses(app(5000), scope=low) == []
-    (passed,) = ns.check(replace(make_pod("asking", [app(51)]), scope=high)).exceeded
+    (passed,) = ns.check(make_pod("asking", [app(51)])._replace(scope=high)).exceeded
     assert str(passed).startswith("quota default/q (PriorityClass In high): ")
 
 
@@ -353,7 +353,7 @@ def test_a_pod_counts_for_a_scope_from_the_moment_that_it_is_in_it(ns: Namespace
     ending = make_selector([ScopeRequirement("Terminating")])
     pod = ns.run("p", app(70))
     assert ns.cache.used("default", ending) == Total()
-    ns.cache.update_pod(record_pod(replace(pod, scope=PodScope(terminating=True))))
+    ns.cache.update_pod(record_pod(pod._replace(scope=PodScope(terminating=True))))
     assert ns.cache.used("default", ending) == Total(1, 70, 0)
     assert ns.used() == Total(1, 70, 0)
 
@@ -363,14 +363,14 @@ def test_a_peak_that_comes_back_over_the_limit_is_reported_and_keeps_others_out(
     pod = ns.run("p", init(20), app(10), inits_over=True)
     ns.run("q", app(15))
     assert ns.table.passed(ns.cache.used) == []
-    ns.cache.update_pod(record_pod(replace(pod, inits_over=False)))
+    ns.cache.update_pod(record_pod(pod._replace(inits_over=False)))
     passed = ns.table.passed(ns.cache.used)
     assert [(each.resource, each.hard, each.used) for each in passed] == [(MEMORY, 30, 35)]
     problem = passed_problem(passed[0])
     assert (problem.code, problem.object) == (ProblemCode.OVERCOMMITTED, "resourcequota default/q")
     assert ns.refuses(app(1)) == [MEMORY]
     assert ns.refuses(plain()) == []
-    ns.cache.update_pod(record_pod(replace(pod, inits_over=True)))
+    ns.cache.update_pod(record_pod(pod._replace(inits_over=True)))
     assert ns.table.passed(ns.cache.used) == []
 
 
@@ -396,6 +396,6 @@ def test_an_exceeded_limit_has_its_numbers(ns: Namespaces) -> None:
 
 def test_a_record_has_the_scope_of_its_pod() -> None:
     scope = PodScope(best_effort=True)
-    record = record_pod(replace(make_pod("p", [app(1)]), scope=scope))
+    record = record_pod(make_pod("p", [app(1)])._replace(scope=scope))
     assert isinstance(record, PodRecord)
     assert record.scope == record.in_state(record.state).scope == scope

@@ -41,7 +41,7 @@ def pods(draw: st.DrawFn, name: str) -> Pod:
         Container("", ContainerKind.APP, DeviceRequest(1, 1, 0, 0), (DeviceRequest(1, 1, 0, 0, vendor=TWO),))
     )
     pod = make_pod(name, containers)
-    return replace(pod, further_selections=(Selection(vendor=TWO),))
+    return pod._replace(further_selections=(Selection(vendor=TWO),))
 
 
 def cluster(*nodes: Node) -> Cache:
@@ -75,9 +75,9 @@ def test_both_together_are_each_alone(one: list[Device], two: list[Device], numb
         if together is None:
             continue
         assert together.allocation == merged(fits)
-        bound = replace(pod, node="n", allocation=together.allocation)
+        bound = pod._replace(node="n", allocation=together.allocation)
         both.add_pod(record_pod(bound))
         for key, cache in alone.items():
             own: Allocation = rows_of(together.allocation, key)
-            cache.add_pod(record_pod(replace(part_of(bound, key), allocation=own)))
+            cache.add_pod(record_pod(part_of(bound, key)._replace(allocation=own)))
             assert cache.used("default", vendor=key) == both.used("default", vendor=key)

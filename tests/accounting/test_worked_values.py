@@ -4,8 +4,6 @@ Each test is named after what it shows; the number in the name (A01 ...) is that
 cache, filter and allocate, as a scheduler would. They must not use the reference: the numbers are written by hand.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from accounting.codec import decode_allocation
@@ -78,7 +76,7 @@ class TestTheTable:
         waiting = pod(*own, node="n", allocation=allocation, inits_over=False)
         held = [
             (record.state, sum(use.memory for use in record.held), record.held_total.memory)
-            for record in map(record_pod, (waiting, replace(waiting, inits_over=True), replace(waiting, terminal=True)))
+            for record in map(record_pod, (waiting, waiting._replace(inits_over=True), waiting._replace(terminal=True)))
         ]
         assert held == [(State.PEAK, peak, peak), (State.STEADY, steady, steady), (State.RELEASED, 0, 0)]
 
@@ -153,7 +151,7 @@ def test_a02_what_the_init_needed_is_free_after_it() -> None:
     second = pod(*containers("a12"), name="second")
     assert cluster.held("A") == (1, 20, 0)
     assert cluster.refusal(second, "n") is Code.INSUFFICIENT_MEMORY
-    cluster.cache.update_pod(record_pod(replace(first, inits_over=True)))
+    cluster.cache.update_pod(record_pod(first._replace(inits_over=True)))
     assert cluster.held("A") == (1, 10, 0)
     cluster.bind(second, "n")
     assert cluster.held("A") == (2, 22, 0)
@@ -174,7 +172,7 @@ def test_a06_the_shrink_does_not_wait_for_the_sidecar() -> None:
     bound = cluster.bind(pod(*containers("s2 i20 a10")), "n")
     assert cluster.held("A") == (2, 22, 0)
     # The statuses hold one entry for the init; the sidecar, which never ends, has none.
-    cluster.cache.update_pod(record_pod(replace(bound, inits_over=inits_over([InitStatus(succeeded=True)]))))
+    cluster.cache.update_pod(record_pod(bound._replace(inits_over=inits_over([InitStatus(succeeded=True)]))))
     assert cluster.held("A") == (2, 12, 0)
 
 
@@ -183,7 +181,7 @@ def test_a07_a_sidecar_between_two_restarts_changes_nothing() -> None:
     bound = cluster.bind(pod(*containers("s2 i20 a10")), "n")
     running = inits_over([InitStatus(succeeded=False)])
     for _ in ("running", "terminated with exit code 0", "running"):
-        cluster.cache.update_pod(record_pod(replace(bound, inits_over=running)))
+        cluster.cache.update_pod(record_pod(bound._replace(inits_over=running)))
         assert cluster.held("A") == (2, 22, 0)
 
 
@@ -196,7 +194,7 @@ def test_a05_a06_a07_in_one_run() -> None:
     assert cluster.held("A") == (2, 22, 0)
     for done, memory_held in ((False, 22), (True, 12), (False, 22), (True, 12)):
         # The third step: the init runs again, and the peak comes back.
-        cluster.cache.update_pod(record_pod(replace(bound, inits_over=inits_over([InitStatus(done)]))))
+        cluster.cache.update_pod(record_pod(bound._replace(inits_over=inits_over([InitStatus(done)]))))
         assert cluster.held("A") == (2, memory_held, 0)
 
 
@@ -258,7 +256,7 @@ def test_a18_a_finished_pod_that_turns_failed_is_not_released_twice() -> None:
     cards = [card(f"GPU-{index}", index=index, slots=1) for index in range(4)]
     cluster = Cluster(node("n", *cards))
     job = cluster.bind(pod(memory("app", 1), name="job"), "n")
-    finished = record_pod(replace(job, terminal=True))
+    finished = record_pod(job._replace(terminal=True))
     cluster.cache.update_pod(finished)
     deployment = cluster.bind(pod(memory("app", 1, count=4), name="deployment"), "n")
     assert deployment.node == "n"
@@ -328,7 +326,7 @@ def test_a28_the_last_good_value_is_kept(broken: str) -> None:
     other = cluster.bind(pod(memory("app", 1000), name="other"), "n")
     allocation = decode_allocation(broken, 1, "annotation")
     assert isinstance(allocation, UnreadableAllocation)
-    damaged = record_pod(replace(bound, allocation=allocation))
+    damaged = record_pod(bound._replace(allocation=allocation))
     for _ in ("first", "again"):
         cluster.cache.update_pod(damaged)
         assert cluster.held("A") == (2, 9000, 0)
@@ -439,7 +437,7 @@ def test_a92_an_exclusive_init_gives_the_card_back_with_its_shrink() -> None:
     bound = cluster.bind(pod(memory("init", 1000, 100), memory("app", 1000), name="first"), "n")
     second = pod(memory("app", 1000), name="second")
     assert cluster.refusal(second, "n") is Code.EXCLUSIVE_CONFLICT
-    cluster.cache.update_pod(record_pod(replace(bound, inits_over=True)))
+    cluster.cache.update_pod(record_pod(bound._replace(inits_over=True)))
     assert cluster.refusal(second, "n") is None
 
 
@@ -567,7 +565,7 @@ def test_the_kubelets_count_is_the_peak_for_a_pods_whole_life() -> None:
     own = node("n", card("A"), count_allocatable=3)
     cluster = Cluster(own, pods=[holder("n", (), count=1)])
     bound = cluster.bind(pod(memory("init", 1), memory("init", 1), memory("sidecar", 1), memory("app", 1)), "n")
-    cluster.cache.update_pod(record_pod(replace(bound, inits_over=True)))
+    cluster.cache.update_pod(record_pod(bound._replace(inits_over=True)))
     assert cluster.refusal(pod(memory("app", 1), name="second"), "n") is Code.INSUFFICIENT_NODE_COUNT
     cluster.cache.remove_pod(bound.uid)
     assert cluster.refusal(pod(memory("app", 1), name="second"), "n") is None
@@ -613,7 +611,7 @@ def test_a_pod_that_crowds_its_own_exclusive_card_is_over_committed_until_the_sh
     cluster = Cluster(node("n", card("A", cores=200)), pods=[record_pod(bound)])
     second = pod(memory("app", 10), name="second")
     assert cluster.refusal(second, "n") is Code.DEVICE_OVERCOMMITTED
-    cluster.cache.update_pod(record_pod(replace(bound, inits_over=True)))
+    cluster.cache.update_pod(record_pod(bound._replace(inits_over=True)))
     assert cluster.refusal(second, "n") is None
 
 
@@ -648,7 +646,7 @@ def test_a_bound_pod_without_an_allocation_blocks_its_node() -> None:
 @pytest.mark.parametrize("allocation", [None, JUNK], ids=["missing", "unreadable"])
 def test_what_blocks_nothing(allocation: UnreadableAllocation | None) -> None:
     lost = pod(memory("app", 100), name="lost", node="n", allocation=allocation)
-    for harmless in (replace(lost, node=None), replace(lost, terminal=True)):
+    for harmless in (lost._replace(node=None), lost._replace(terminal=True)):
         record = record_pod(harmless)
         assert (record.blocks, record.problem) == (None, None)
         assert Cluster(node("n", card("A")), pods=[record]).refusal(pod(memory("app", 1)), "n") is None

@@ -5,8 +5,6 @@ formula, whose cases are in test_upstream_cases. Invariant: for pods with counts
 both charges are one number, and both verdicts are one.
 """
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -150,5 +148,5 @@ def test_upstream_8_both_charges_and_both_verdicts_are_one(
 def test_upstream_8_a_scope_is_a_fact_of_the_pod_as_it_is_now() -> None:
     one = converted(pod("p"))
     later = converted(pod("p") | {"spec": pod("p")["spec"] | {"activeDeadlineSeconds": 5}})
-    assert replace(later, scope=one.scope) == one
+    assert later._replace(scope=one.scope) == one
     assert later.scope.terminating

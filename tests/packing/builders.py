@@ -1,7 +1,6 @@
 """Clusters and workloads for the tests of packing."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from accounting.cache import Cache
 from accounting.node import Device, Node
@@ -52,7 +51,7 @@ def workload_of(cache: Cache, pods: Sequence[Pod]) -> Workload:
 
 def named(pod: Pod, name: str) -> Pod:
     """The same pod under another name."""
-    return replace(pod, uid=f"uid-{name}", name=name)
+    return pod._replace(uid=f"uid-{name}", name=name)
 
 
 #: A small workload: fractions, whole cards, a pod that takes a node, CPU alone.

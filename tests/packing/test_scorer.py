@@ -31,7 +31,7 @@ def _book(cache: Cache, pod: Pod, name: str, row: int) -> None:
     node = next(each for each, at in snapshot.rows.items() if at == row)
     placement = allocate(snapshot, pod, row, uuids_on(cache, node))
     assert placement is not None
-    cache.assume_pod(record_pod(replace(named(pod, name), node=node, allocation=placement.allocation)))
+    cache.assume_pod(record_pod(named(pod, name)._replace(node=node, allocation=placement.allocation)))
 
 
 def _workload(cache: Cache) -> Workload:
@@ -45,7 +45,7 @@ def test_values_are_the_same_with_and_without_memory(policy: NodePolicy) -> None
     remembering = Scorer(workload, policy)
     placed: list[str] = []
     for number in range(60):
-        pod = replace(rng.choice(SOME_PODS), policies=replace(share_pod(1).policies, node=policy))
+        pod = rng.choice(SOME_PODS)._replace(policies=replace(share_pod(1).policies, node=policy))
         snapshot = cache.snapshot()
         rows = np.flatnonzero(feasible_on(snapshot, pod, snapshot))
         values = remembering.values(snapshot, pod, rows)

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
-
 from accounting.demand import ContainerResources, charged_amount, container_charge, container_requests, pod_charge
 from accounting.pod import Container, ContainerKind
 from accounting.status import Invalid
@@ -19,6 +17,8 @@ from extender.wire import core_v1, watched
 
 #: What the API server charges, per resource name.
 Charge = tuple[tuple[str, int], ...]
+#: A container's kind and its charge; empty if it asks for nothing that is managed.
+_Charged = tuple[tuple[int, Charge], ...]
 #: All quantities of a container as written: names and values of the limits, and of the requests.
 _Written = tuple[tuple[tuple[str, object], ...], tuple[tuple[str, object], ...]]
 _NOTHING: _Written = ((), ())
@@ -44,8 +44,7 @@ class _Said(NamedTuple):
 
     container: Container
     invalid: tuple[Invalid, ...]
-    charged: tuple[tuple[int, Charge], ...]
-    """Its kind and its charge; empty if it asks for nothing that is managed."""
+    charged: _Charged
     cpu_milli: int
 
 
@@ -62,37 +61,45 @@ class _Reader(NamedTuple):
 
 def read_containers(spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...]) -> PodContainers:
     """Return what a pod's containers say. Raises `msgspec.DecodeError` for resources that do not decode."""
-    names, of_text, of_values = _reader(vendors)
-    containers: list[Container] = []
-    charged: list[tuple[int, Charge]] = []
-    invalid: list[Invalid] = []
-    cpu_milli: list[int] = []
-    for is_app, entries in ((False, spec.initContainers), (True, spec.containers)):
-        for each in entries or ():
-            kind = _APP if is_app else _SIDECAR if each.restartPolicy == "Always" else _INIT
-            resources = each.resources
-            said = (
-                of_text(each.name or "", kind, bytes(resources))
-                if isinstance(resources, msgspec.Raw)
-                else of_values(each.name or "", kind, resources)
-            )
-            container, refused, charge, milli = said
-            containers.append(container)
-            cpu_milli.append(milli)
-            if charge:
-                charged += charge
-                invalid += refused
-    overhead = _overhead_charge(spec.overhead, names) if spec.overhead else ()
-    return PodContainers(tuple(containers), _charge(tuple(charged), overhead), invalid, cpu_milli_of(spec, cpu_milli))
+    reader = _reader(vendors)
+    said = _said_by_text(spec, reader) if isinstance(spec, watched.PodSpec) else _said_by_values(spec, reader)
+    if not said:
+        return PodContainers((), (), [], cpu_milli_of(spec, ()))
+    containers, invalid, charged, cpu_milli = zip(*said, strict=True)
+    overhead = _overhead_charge(spec.overhead, reader.names) if spec.overhead else ()
+    return PodContainers(
+        containers,
+        _charge(charged, overhead),
+        [each for refused in invalid for each in refused] if any(invalid) else [],
+        cpu_milli_of(spec, cpu_milli),
+    )
+
+
+def _said_by_text(spec: watched.PodSpec, reader: _Reader) -> list[_Said]:
+    read = reader.of_text
+    said = [
+        read(each.name or "", _SIDECAR if each.restartPolicy == "Always" else _INIT, bytes(each.resources))
+        for each in spec.initContainers or ()
+    ]
+    said += [read(each.name or "", _APP, bytes(each.resources)) for each in spec.containers or ()]
+    return said
+
+
+def _said_by_values(spec: core_v1.PodSpec, reader: _Reader) -> list[_Said]:
+    read = reader.of_values
+    said = [
+        read(each.name or "", _SIDECAR if each.restartPolicy == "Always" else _INIT, each.resources)
+        for each in spec.initContainers or ()
+    ]
+    said += [read(each.name or "", _APP, each.resources) for each in spec.containers or ()]
+    return said
 
 
 @lru_cache(maxsize=16)
 def _reader(vendors: tuple[Vendor, ...]) -> _Reader:
     names = tuple(name for vendor in vendors for name in vendor.resources)
 
-    def read(
-        name: str, kind: int, written: _Written
-    ) -> tuple[Container, tuple[Invalid, ...], tuple[tuple[int, Charge], ...]]:
+    def read(name: str, kind: int, written: _Written) -> tuple[Container, tuple[Invalid, ...], _Charged]:
         resources = _managed(written, names)
         if not (resources.limits or resources.requests):
             return Container(name, _KINDS[kind]), (), ()
@@ -139,8 +146,9 @@ def _managed(written: _Written, names: tuple[str, ...]) -> ContainerResources:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _charge(charged: tuple[tuple[int, Charge], ...], overhead: Charge) -> Charge:
-    return pod_charge([(_KINDS[kind], charge) for kind, charge in charged], overhead)
+def _charge(charged: tuple[_Charged, ...], overhead: Charge) -> Charge:
+    """Return what is charged for a pod, from what is charged for each of its containers."""
+    return pod_charge([(_KINDS[kind], charge) for each in charged for kind, charge in each], overhead)
 
 
 def _overhead_charge(overhead: core_v1.Quantities, names: tuple[str, ...]) -> Charge:

@@ -133,8 +133,8 @@ class World:
             have = {
                 (limit.selector, limit.resource): (
                     limit.hard,
-                    self.cluster.quota_used(limit),
-                    self.cluster.quota_charge(limit),
+                    self.cluster.charges.used(limit),
+                    self.cluster.charges.by_api(limit),
                 )
                 for limit in self.cluster.quotas.limits_of(namespace)
             }

@@ -70,7 +70,10 @@ class Api:
         if namespace is None:
             return json_response(quota_rows(cluster))
         limits = cluster.quotas.limits_of(namespace)
-        rows = [quota_row(cluster, limit) | {"differs": cluster.why_charges_differ(limit)} for limit in limits]
+        rows = [
+            quota_row(cluster, limit) | {"differs": cluster.charges.why_they_differ(limit, cluster.record)}
+            for limit in limits
+        ]
         return json_response(rows)
 
     async def post_pod(self, request: web.Request) -> web.Response:
@@ -133,7 +136,7 @@ def quota_rows(cluster: Cluster) -> list[Json]:
 
 def quota_row(cluster: Cluster, limit: Limit) -> Json:
     """Return the row of one limit."""
-    return render.quota_row(limit, cluster.quota_used(limit), cluster.quota_charge(limit))
+    return render.quota_row(limit, cluster.charges.used(limit), cluster.charges.by_api(limit))
 
 
 def json_response(value: object, status: int = 200) -> web.Response:

@@ -13,7 +13,7 @@ from accounting.allocate import Placement
 from accounting.cache import Cache
 from accounting.claims import Claims, place_beside
 from accounting.explain import explain_node
-from accounting.holdings import Held, Total
+from accounting.holdings import Held
 from accounting.node import Node
 from accounting.packing.scorer import Packing
 from accounting.packing.shape import Asked
@@ -21,12 +21,11 @@ from accounting.packing.workload import Workload
 from accounting.pod import Allocation, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, pod_state, record_pod
 from accounting.pod_state import PodState
-from accounting.quota import UNLIMITED, Exceeded, Limit, QuotaCheck, QuotaTable, passed_problem
+from accounting.quota import QuotaCheck, QuotaTable, passed_problem
 from accounting.quota_object import Quota
-from accounting.quota_report import namespace_differences
-from accounting.quota_scope import Selector, selects
 from accounting.report import problem_counts, problems
 from accounting.status import Problem, ProblemCode, Reason
+from extender.charges import Charges
 from extender.config import Settings
 from extender.podstore import PodStore
 
@@ -52,6 +51,7 @@ class Cluster:
         self.cache = Cache(tuple(vendor.key for vendor in settings.vendors))
         self.quotas = QuotaTable(*settings.vendors)
         self._pods = PodStore()
+        self.charges = Charges(settings, self.quotas, self.cache, self._pods)
         self._uids: dict[tuple[str, str], str] = {}  # namespace, name -> UID
         self._from_files: set[str] = set()  # UIDs of pods that only files told of
         self._seen: OrderedDict[str, None] = OrderedDict()  # UIDs of pods that only /filter told of, oldest first
@@ -104,60 +104,8 @@ class Cluster:
         return known or record_pod(pod if pod.node is not None else pod._replace(allocation=None))
 
     def quota_check(self, pod: Pod) -> QuotaCheck:
-        """Return which limits of its namespace a pod would pass wherever it goes, and what is left for it.
-
-        The pod as a whole counts, at its peak; its own earlier booking does not. Answered from memory, in microseconds
-        per limit of the namespace.
-        """
-        if not self.quotas.limits_of(pod.namespace):
-            return UNLIMITED
-        return self.quotas.check(
-            pod, lambda selector, vendor=None: self._used_without(pod, selector, vendor), mig=self.cache.has_mig
-        )
-
-    def _used_without(self, pod: Pod, selector: Selector, vendor: str | None = None) -> Total:
-        """Return what the pods that a selector takes are charged, the given pod's booking left out.
-
-        For the cards of a vendor, by its key; without one, for those of the first vendor.
-        """
-        total, own = self.cache.used(pod.namespace, selector, vendor), self.cache.pods.get(pod.uid)
-        if own is None or own.namespace != pod.namespace or not selects(selector, own.scope):
-            return total
-        held = dict(own.held_totals).get(vendor or self.settings.vendor.key, Total())
-        return Total(*(a - b for a, b in zip(total, held, strict=True)))
-
-    def exceeded(self, pod: Pod) -> tuple[Exceeded, ...]:
-        """Return the quota limits that a pod would pass wherever it goes; see `quota_check`."""
-        return self.quota_check(pod).exceeded
-
-    def quota_used(self, limit: Limit) -> int:
-        """Return what the pods that a limit counts are charged now."""
-        used = self.quotas.used_of(limit, self.cache.used, limit.namespace, limit.selector)
-        return self.quotas.amount(used, limit.resource)
-
-    def quota_charge(self, limit: Limit) -> int:
-        """Return what the API server's quota charges the pods that a limit counts."""
-        return self._pods.charges.of(limit.namespace, limit.selector).get(limit.resource, 0)
-
-    def why_charges_differ(self, limit: Limit) -> list[str]:
-        """Return why `quota_used` and `quota_charge` differ, and for how many pods each reason holds."""
-        if self.quota_used(limit) == self.quota_charge(limit):
-            return []
-        vendor = next(each for each in self.settings.vendors if limit.resource in each.resources)
-        pods = [(pod, self.record(pod)) for pod in self._pods.bare_in(limit.namespace)]
-        return namespace_differences(limit, pods, vendor)
-
-    def used_by_others(self, limit: Limit, pod: Pod) -> int:
-        """Return `quota_used` without the given pod's booking."""
-        used = self.quotas.used_of(limit, self._used_without, pod, limit.selector)
-        return self.quotas.amount(used, limit.resource)
-
-    def charged_to_others(self, limit: Limit, pod: Pod) -> int:
-        """Return `quota_charge` without the given pod's."""
-        own = self._pods.bare(pod.uid)
-        counts = own is not None and not own.terminal and own.namespace == limit.namespace
-        mine = own.api_charge if own is not None and counts and selects(limit.selector, own.scope) else ()
-        return self.quota_charge(limit) - dict(mine).get(limit.resource, 0)
+        """Return which limits of its namespace a pod would pass wherever it goes; see `Charges.check`."""
+        return self.charges.check(pod)
 
     def placed(self, pod: Pod, node: str) -> Placement | tuple[Reason, ...]:
         """Return the cards that a pod gets on a node within its namespace's quotas, or why it gets none.

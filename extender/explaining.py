@@ -41,7 +41,10 @@ def _quotas(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
     for vendor in cluster.settings.vendors:
         own = [limit for limit in limits if limit.resource in vendor.resources]
         for charge in pod_charges(own, part_of(pod, vendor.key), vendor, mig=cluster.cache.has_mig):
-            used, api = cluster.used_by_others(charge.limit, pod), cluster.charged_to_others(charge.limit, pod)
+            used, api = (
+                cluster.charges.used_by_others(charge.limit, pod),
+                cluster.charges.by_api_to_others(charge.limit, pod),
+            )
             why = namespace_differences(charge.limit, others, vendor) if used != api else []
             rows.append(quota_row(charge.limit, used, api) | charge_row(charge, why))
     return rows

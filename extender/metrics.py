@@ -95,8 +95,8 @@ def _quotas(cluster: Cluster) -> Iterator[Metric]:
             scopes = {"scopes": ", ".join(map(str, limit.selector))} if limit.selector else {}
             labels = {"namespace": namespace, "resource": limit.resource} | scopes
             hard.add_sample(hard.name, labels, limit.hard)
-            used.add_sample(used.name, labels, cluster.quota_used(limit))
-            charge.add_sample(charge.name, labels, cluster.quota_charge(limit))
+            used.add_sample(used.name, labels, cluster.charges.used(limit))
+            charge.add_sample(charge.name, labels, cluster.charges.by_api(limit))
     yield hard
     yield used
     yield charge

@@ -127,9 +127,9 @@ class Admission:
             return [Finding(Why.NOT_SYNCED, text)]
         on_smallest = on_smallest_cards(self.cluster.cache, share)
         if on_smallest is None:
-            return list(validating.quotas(self.cluster.exceeded(share)))
+            return list(validating.quotas(self.cluster.quota_check(share).exceeded))
         memory = {vendor.memory_resource for vendor in self._vendors}
-        exceeded = self.cluster.exceeded(on_smallest)
+        exceeded = self.cluster.quota_check(on_smallest).exceeded
         return list(validating.quotas(each._replace(at_least=each.resource in memory) for each in exceeded))
 
     def _warnings(self, request: wire.Request, pod: wire.PodObject, written: list[Written]) -> list[str]:

@@ -97,7 +97,7 @@ async def test_a_bug_denies_and_the_next_request_is_answered(
         raise RuntimeError("bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(webhooks.cluster, "exceeded", broken)
+        patch.setattr(webhooks.cluster, "quota_check", broken)
         answer = await webhooks.validate(pod(container("a", asks(1, 5))))
     assert (answer.allowed, answer.code) == (False, 500)
     assert "bug" not in answer.message

@@ -6,6 +6,7 @@ has used is the sum over the scopes that it selects. It must not know limits. In
 pods that were added and not taken away; a scope without pods leaves nothing behind.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from accounting.quota_scope import PodScope, Selector, selects
@@ -28,7 +29,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self.pods = 0
-        self.amounts: dict[str, int] = {}
+        self.amounts: defaultdict[str, int] = defaultdict(int)
 
 
 class NamespaceSums:
@@ -48,7 +49,7 @@ class NamespaceSums:
         sums.pods += 1
         known = sums.amounts
         for name, amount in amounts:
-            known[name] = known.get(name, 0) + amount
+            known[name] += amount
 
     def take(self, namespace: str, scope: PodScope, amounts: Amounts) -> None:
         """Take away one pod, with the amounts with which it was counted."""

@@ -27,15 +27,12 @@ class _Views(NamedTuple):
     node_slots: "memoryview[int]"
     node_memory: "memoryview[int]"
     node_cores: "memoryview[int]"
-    present: "memoryview[int]"
-    healthy: "memoryview[int]"
-    cordoned: "memoryview[int]"
-    duplicated: "memoryview[int]"
+    open: "memoryview[int]"
 
     @classmethod
     def of(cls, nodes: NodeArrays, requested: RequestedArrays) -> "_Views":
         held = ("slots", "memory", "cores", "exclusive", "holders", "blocks", "slices", "load", "usable")
-        said = ("slots", "memory", "cores", "present", "healthy", "cordoned", "duplicated")
+        said = ("slots", "memory", "cores", "open")
         return cls(
             *(memoryview(getattr(requested, name)) for name in held),
             *(memoryview(getattr(nodes, name)) for name in said),
@@ -141,8 +138,5 @@ class DeviceTable:
             and not views.exclusive[cell]
             and not views.blocks[cell]
             and views.slices[cell] >= 0
-            and views.present[cell]
-            and views.healthy[cell]
-            and not views.cordoned[cell]
-            and not views.duplicated[cell]
+            and views.open[cell]
         )

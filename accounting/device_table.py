@@ -109,6 +109,8 @@ class NodeArrays(Arrays):
     healthy: BoolArray
     cordoned: BoolArray
     duplicated: BoolArray
+    open: BoolArray
+    """Present, healthy, neither cordoned nor duplicated."""
     numa: Int32Array
     index: Int32Array
     type_id: Int32Array
@@ -147,6 +149,7 @@ class NodeArrays(Arrays):
             healthy=np.zeros(shape, np.bool_),
             cordoned=np.zeros(shape, np.bool_),
             duplicated=np.zeros(shape, np.bool_),
+            open=np.zeros(shape, np.bool_),
             numa=np.zeros(shape, np.int32),
             index=np.zeros(shape, np.int32),
             type_id=np.zeros(shape, np.int32),

@@ -160,6 +160,7 @@ class NodeRows:
             arrays.present[cell], arrays.healthy[cell] = True, device.healthy and not device.gone
             arrays.cordoned[cell] = device.uuid in node.cordoned
             arrays.duplicated[cell] = device.uuid in node.duplicated
+            arrays.open[cell] = arrays.healthy[cell] and device.uuid not in node.cordoned | node.duplicated
             arrays.numa[cell], arrays.index[cell] = device.numa, device.index
             arrays.type_id[cell], arrays.mode_id[cell] = numbers.id_of(device.type), numbers.id_of(device.mode)
             arrays.uuid_id[cell] = numbers.id_of(device.uuid)

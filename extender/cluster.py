@@ -340,8 +340,7 @@ class Cluster:
         if self.deletions_are_told:
             record = self._beside_earlier_reading(record)
         self.cache.add_pod(record)
-        kept = self.cache.pods.get(pod.uid, record)
-        if known is not None and kept.readable and not record.readable:
+        if known is not None and not record.readable and self.cache.pods.get(pod.uid, record).readable:
             # The cache keeps the cards of the last allocation that could be read; show the same rows.
             pod = pod._replace(containers=known.containers).with_allocation(self._pods[pod.uid].allocation)
         elif (

@@ -51,7 +51,7 @@ def rows_text(wire: watched.AnyPod, settings: Settings) -> str:
     annotations = wire.metadata.annotations if wire.metadata is not None else None
     if not annotations:
         return ""
-    texts = {}
+    texts: dict[str, str] = {}
     for vendor in settings.vendors:
         text = annotations.get(vendor.devices_allocated_annotation)
         if not text:

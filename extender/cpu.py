@@ -29,7 +29,9 @@ def cpu_milli_of(spec: watched.AnyPodSpec, own: Sequence[int]) -> int:
     whole = None if spec.resources is None else _requested(spec.resources)
     if whole is not None:
         return whole + overhead
-    inits: Sequence[watched.AnyContainer] = spec.initContainers or ()
+    if not spec.initContainers:
+        return sum(own) + overhead
+    inits: Sequence[watched.AnyContainer] = spec.initContainers
     before = peak = 0
     for each, milli in zip(inits, own, strict=False):
         if each.restartPolicy == "Always":

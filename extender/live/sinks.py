@@ -55,7 +55,8 @@ class PodSink:
             logger().error("pod without a UID")
             return Taken(None)
         uid, taken = meta.uid, Taken(meta.uid, meta.resourceVersion)
-        before = self._cluster.cache.pods.get(uid)
+        records = self._cluster.cache.pods
+        before = records.get(uid)
         try:
             if change is Change.DELETED:
                 self._table.gone(uid)
@@ -66,7 +67,7 @@ class PodSink:
         except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen
             logger().exception("pod cannot be taken", uid=uid)
             return taken
-        after = self._cluster.cache.pods.get(uid)
+        after = records.get(uid)
         self._tell(before, after)
         self._note_contradiction(uid, wire, is_booked=after is not None)
         self._on_seen(uid)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accounting.device_table import MAX_LOAD, NodeArrays, RequestedArrays, card_load
+from accounting.device_table import MAX_LOAD, Int64Array, NodeArrays, RequestedArrays, card_load
 
 
 class _Views(NamedTuple):
@@ -28,14 +28,20 @@ class _Views(NamedTuple):
     node_memory: "memoryview[int]"
     node_cores: "memoryview[int]"
     open: "memoryview[int]"
+    counts: "memoryview[int]"
+    cpu_milli: "memoryview[int]"
+    stamps: "memoryview[int]"
 
     @classmethod
-    def of(cls, nodes: NodeArrays, requested: RequestedArrays) -> "_Views":
+    def of(cls, nodes: NodeArrays, requested: RequestedArrays, stamps: Int64Array) -> "_Views":
         held = ("slots", "memory", "cores", "exclusive", "holders", "blocks", "slices", "load", "usable")
         said = ("slots", "memory", "cores", "open")
         return cls(
             *(memoryview(getattr(requested, name)) for name in held),
             *(memoryview(getattr(nodes, name)) for name in said),
+            memoryview(requested.count),
+            memoryview(requested.cpu_milli),
+            memoryview(stamps),
         )
 
 
@@ -49,7 +55,7 @@ class DeviceTable:
         self.stamps = np.zeros(self.rows, np.int64)
         """(row,) Numbers of which no two are alike: what was worked out for a row holds while its number stays."""
         self._stamp = 0
-        self._views = _Views.of(self.nodes, self.requested)
+        self._views = _Views.of(self.nodes, self.requested, self.stamps)
         self._shared = False
 
     def share_nodes(self) -> NodeArrays:
@@ -61,7 +67,7 @@ class DeviceTable:
         """Return the node arrays for writing."""
         if self._shared:
             self.nodes = self.nodes.copy()
-            self._views = _Views.of(self.nodes, self.requested)
+            self._views = _Views.of(self.nodes, self.requested, self.stamps)
             self._shared = False
         return self.nodes
 
@@ -75,7 +81,7 @@ class DeviceTable:
         self.nodes = self.nodes.grown(self.devices, self.rows)
         self.requested = self.requested.grown(self.devices, self.rows)
         self.stamps = np.pad(self.stamps, (0, self.rows - len(self.stamps)))
-        self._views = _Views.of(self.nodes, self.requested)
+        self._views = _Views.of(self.nodes, self.requested, self.stamps)
         self._shared = False
 
     def clear_row(self, row: int) -> None:
@@ -86,7 +92,7 @@ class DeviceTable:
 
     def _touch(self, row: int) -> None:
         self._stamp += 1
-        self.stamps[row] = self._stamp
+        self._views.stamps[row] = self._stamp
 
     def is_overcommitted(self, device: int, row: int) -> bool:
         """Whether a card is over-committed: something of it is below 0, or it is shared beside an exclusive row."""
@@ -101,12 +107,14 @@ class DeviceTable:
 
     def add_count(self, row: int, vendor: int, count: int) -> None:
         """Add to the count of a vendor's cards (by its number) that a node's pods have, as the kubelet counts."""
-        counts = self.requested.count if vendor == 0 else self.requested.further_count[vendor - 1]
-        counts[row] += count
+        if vendor == 0:
+            self._views.counts[row] += count
+        else:
+            self.requested.further_count[vendor - 1, row] += count
 
     def add_cpu(self, row: int, cpu_milli: int) -> None:
         """Add to the CPU that a node's pods request. Every change of a node's pods comes through here."""
-        self.requested.cpu_milli[row] += cpu_milli
+        self._views.cpu_milli[row] += cpu_milli
         self._touch(row)
 
     def add(self, device: int, row: int, use: tuple[str, int, int, int, bool, bool], sign: int) -> None:

@@ -58,7 +58,7 @@ class NodeRows:
         self._rows: dict[str, int] = {}
         self._rows_shared = False
         self._free: list[int] = []
-        self._positions: dict[str, dict[str, int]] = {}  # node name -> card UUID -> device position
+        self._places: dict[str, tuple[int, dict[str, int]]] = {}  # node name -> row, card UUID -> device position
         self._numbers = _Numbers()
 
     def __contains__(self, name: str) -> bool:
@@ -73,7 +73,7 @@ class NodeRows:
 
     def place(self, name: str) -> tuple[int, Mapping[str, int]]:
         """Return the row of a node that has one, and its cards' positions by UUID."""
-        return self._rows[name], self._positions[name]
+        return self._places[name]
 
     def names(self) -> list[str]:
         """Return the nodes that have a row, sorted."""
@@ -81,7 +81,8 @@ class NodeRows:
 
     def positions(self, name: str) -> Mapping[str, int]:
         """Return the device position of every card that a node registers, by UUID."""
-        return self._positions.get(name, {})
+        place = self._places.get(name)
+        return {} if place is None else place[1]
 
     @property
     def has_mig(self) -> bool:
@@ -111,14 +112,14 @@ class NodeRows:
         row = self._free.pop() if self._free else len(self._rows)
         self.table.reserve(1, row + 1)
         self._own_rows()[name] = row
-        self._positions[name] = {}
+        self._places[name] = row, {}
         return row
 
     def give_back(self, name: str) -> None:
         """Take a node's row away."""
         row = self._own_rows().pop(name)
         self.table.clear_row(row)
-        self._positions.pop(name)
+        del self._places[name]
         self._free.append(row)
 
     def clear(self, name: str) -> int:
@@ -128,7 +129,7 @@ class NodeRows:
             return self.take(name)
         self.generation += 1
         self.table.clear_row(row)
-        self._positions[name] = {}
+        self._places[name] = row, {}
         return row
 
     def _own_rows(self) -> dict[str, int]:
@@ -141,7 +142,7 @@ class NodeRows:
 
     def lay_out(self, node: Node) -> None:
         """Write a node and its cards into its row, which is empty."""
-        row, numbers = self._rows[node.name], self._numbers
+        (row, positions), numbers = self._places[node.name], self._numbers
         self.table.reserve(len(node.devices), row + 1)
         arrays = self.table.own_nodes()
         arrays.registered[row] = True
@@ -155,7 +156,7 @@ class NodeRows:
         arrays.topology[row] = numbers.topology_of(node)
         for position, device in enumerate(node.devices):
             cell = position, row
-            self._positions[node.name][device.uuid] = position
+            positions[device.uuid] = position
             arrays.slots[cell], arrays.memory[cell], arrays.cores[cell] = device.slots, device.memory, device.cores
             arrays.present[cell], arrays.healthy[cell] = True, device.healthy and not device.gone
             arrays.cordoned[cell] = device.uuid in node.cordoned

@@ -191,7 +191,9 @@ def _session_of(client: RESTClientObject) -> aiohttp.ClientSession:
     twice; and once ~/.netrc has a default entry, it refuses every request that has a token.
     """
     connector = client.pool_manager.connector
-    return aiohttp.ClientSession(connector=connector, connector_owner=False, read_bufsize=_READ_BUFFER_BYTES)
+    # Cookies would tie requests together that may go to different API servers.
+    cookies, buffer = aiohttp.DummyCookieJar(), _READ_BUFFER_BYTES
+    return aiohttp.ClientSession(connector=connector, connector_owner=False, cookie_jar=cookies, read_bufsize=buffer)
 
 
 def _environment_proxy(host: str) -> str | None:

@@ -11,18 +11,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from accounting.pod import Allocation, ContainerKind, DeviceRequest, DeviceRow, Pod
-from accounting.reference import (
-    Amounts,
-    Card,
-    NodeState,
-    _memory,
-    _one_numa,
-    _preference,
-    _refusal,
-    fit,
-    requested_holding,
-    total_holding,
-)
+from accounting.reference import _memory, _one_numa, _preference, _refusal, fit
+from accounting.reference_state import Amounts, Card, NodeState, requested_holding, total_holding
 from accounting.status import Code
 
 DIMENSIONS = ("slots", "memory", "cores")

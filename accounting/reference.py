@@ -1,181 +1,32 @@
-"""The slow reference: the rules again, in plain Python, one card and one pod at a time.
+"""The slow reference of fitting and of the order of nodes, in plain Python, one card at a time.
 
-Why it exists: tests and benchmarks compare the fast code with it, so it follows the words of the rules and never the
-shape of that code. It must not know arrays, records or caches; it takes nodes and pods as they are now. Invariant:
-everything is computed anew from the objects, so no history can matter. Only tests and benchmarks may use it.
+It exists for the reasons of `reference_state`, on whose states it works, and must not know more than that. Invariant:
+every choice of cards is tried, so what it does not find does not exist. Only tests and benchmarks may use it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
 
-from accounting.node import Device, Node
+from accounting.node import Node
 from accounting.pod import Allocation, ContainerKind, DeviceRequest, DeviceRow, Pod
 from accounting.policy import CardKey, NodePolicy, Weights, card_keys
+from accounting.reference_state import (
+    ALONE,
+    Amounts,
+    Card,
+    NodeState,
+    add,
+    amounts_of,
+    card_holdings,
+    cluster_state,
+    less,
+    node_state,
+    requested_holding,
+)
 from accounting.status import Code
 
-#: A row with this many cores takes the card for itself.
-_ALONE = 100
 _LOAD_UNIT = 2**20
-_Order = Callable[["Sequence[Card]"], tuple[tuple[int, ...], list[tuple[int, ...]]]]
-
-
-class Amounts(NamedTuple):
-    """Slots (or a number of cards), memory in MiB, cores in percent."""
-
-    slots: int = 0
-    memory: int = 0
-    cores: int = 0
-
-
-def _sum(*parts: Amounts) -> Amounts:
-    return Amounts(*map(sum, zip(Amounts(), *parts, strict=True)))
-
-
-def _most(*parts: Amounts) -> Amounts:
-    return Amounts(*map(max, zip(Amounts(), *parts, strict=True)))
-
-
-def _less(whole: Amounts, part: Amounts) -> Amounts:
-    return Amounts(*(a - b for a, b in zip(whole, part, strict=True)))
-
-
-# -- what one pod holds ------------------------------------------------------------------------------------------------
-
-
-class Holding(NamedTuple):
-    """What a pod holds on one card, or in total: in its two states, and now."""
-
-    peak: Amounts
-    steady: Amounts
-    held: Amounts
-
-
-def card_holdings(pod: Pod) -> dict[str, Holding]:
-    """Return what a pod holds on each card that its allocation names."""
-    rows = _rows(pod)
-    uuids = sorted({row.uuid for own in rows for row in own})
-    return {u: _holding(pod, [_sum(*(_amounts(row) for row in own if row.uuid == u)) for own in rows]) for u in uuids}
-
-
-def total_holding(pod: Pod) -> Holding:
-    """Return what a pod holds in total: by its rows, or by its spec where they cannot be read."""
-    rows = _rows(pod)
-    return _holding(pod, [_sum(*map(_amounts, own)) for own in rows]) if rows else requested_holding(pod)
-
-
-def requested_holding(pod: Pod) -> Holding:
-    """Return the total by the spec: count, memory x count, cores x count; a percentage has no memory of its own."""
-    asked = [container.request or DeviceRequest(0, 0, 0, 0) for container in pod.containers]
-    return _holding(pod, [Amounts(ask.count, ask.memory * ask.count, ask.cores * ask.count) for ask in asked])
-
-
-def _holding(pod: Pod, own: Sequence[Amounts]) -> Holding:
-    """Apply the rule. `own`: what each container uses."""
-    kinds = [container.kind for container in pod.containers]
-    steady = peak = _sum(*(own[i] for i, kind in enumerate(kinds) if kind is not ContainerKind.INIT))
-    for i, kind in enumerate(kinds):
-        if kind is ContainerKind.INIT:
-            before = [own[j] for j in range(i) if kinds[j] is ContainerKind.SIDECAR]
-            peak = _most(peak, _sum(own[i], *before))
-    return Holding(peak, steady, Amounts() if pod.terminal else steady if pod.inits_over else peak)
-
-
-def _held_phases(pod: Pod) -> Iterator[list[DeviceRow]]:
-    """Yield the rows that are alive together, for every phase that the pod's state still holds."""
-    rows = [] if pod.terminal else list(zip([each.kind for each in pod.containers], _rows(pod), strict=False))
-    for i, (kind, own) in enumerate(rows):
-        if kind is ContainerKind.INIT and not pod.inits_over:
-            yield [*own, *(row for before, more in rows[:i] if before is ContainerKind.SIDECAR for row in more)]
-    yield [row for kind, own in rows if kind is not ContainerKind.INIT for row in own]
-
-
-def _rows(pod: Pod) -> Allocation:
-    return pod.allocation if isinstance(pod.allocation, tuple) else ()
-
-
-def _amounts(row: DeviceRow) -> Amounts:
-    return Amounts(1, row.memory, row.cores)
-
-
-# -- what the cards of a cluster have left -----------------------------------------------------------------------------
-
-
-class Card(NamedTuple):
-    """One card of one node. An orphan is held but not registered, so its capacity is 0."""
-
-    position: int
-    device: Device
-    orphan: bool
-    capacity: Amounts
-    requested: Amounts
-    exclusive: bool
-    overcommitted: bool
-    blocked: bool
-
-
-class NodeState(NamedTuple):
-    """One node with its cards by UUID, orphans last. `node` is None where the object is gone."""
-
-    node: Node | None
-    cards: Mapping[str, Card]
-    blocked: bool
-    requested_count: int
-
-
-def cluster_state(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, NodeState]:
-    """Return every node that has an object or holds pods."""
-    known = {node.name: node for node in nodes}
-    bound: dict[str, list[Pod]] = {name: [] for name in known}
-    for pod in pods:
-        if pod.node is not None and not pod.terminal:
-            bound.setdefault(pod.node, []).append(pod)
-    return {name: node_state(known.get(name), on) for name, on in bound.items()}
-
-
-def node_state(node: Node | None, pods: Sequence[Pod]) -> NodeState:
-    """Return a node as the bound, non-terminal pods on it leave it."""
-    registered = {} if node is None else {device.uuid: device for device in node.devices}
-    held = [{uuid: of.held for uuid, of in card_holdings(pod).items() if any(of.held)} for pod in pods]
-    phases = [phase for pod in pods for phase in _held_phases(pod)]
-    named = [uuids & registered.keys() for pod in pods if (uuids := _blocked_uuids(pod)) is not None]
-    blocked = frozenset(() if node is None else node.duplicated).union(*named)
-    orphans = sorted({uuid for own in held for uuid in own} - registered.keys())
-    cards = {}
-    for position, device in enumerate([*registered.values(), *(Device(uuid, 0, 0, 0, 0) for uuid in orphans)]):
-        uuid, capacity = device.uuid, Amounts(device.slots, device.memory, device.cores)
-        holders = [own[uuid] for own in held if uuid in own]
-        requested, alone, beside = _sum(*holders), *_exclusive(uuid, len(holders), phases)
-        over = beside or min(_less(capacity, requested)) < 0
-        orphan = uuid not in registered
-        cards[uuid] = Card(position, device, orphan, capacity, requested, alone, over, uuid in blocked)
-    return NodeState(node, cards, not all(named), sum(total_holding(pod).peak.slots for pod in pods))
-
-
-def namespaces_used(pods: Iterable[Pod]) -> dict[str, Amounts]:
-    """Return what each namespace is charged now for its bound pods."""
-    used: dict[str, Amounts] = {}
-    for pod in pods:
-        if pod.node is not None:
-            used[pod.namespace] = _sum(used.get(pod.namespace, Amounts()), total_holding(pod).held)
-    return used
-
-
-def _exclusive(uuid: str, holders: int, phases: list[list[DeviceRow]]) -> tuple[bool, bool]:
-    """Return whether some row takes the card for itself, and whether another row is beside it all the same."""
-    here = [[row.cores for row in phase if row.uuid == uuid] for phase in phases]
-    alone = [cores for cores in here if any(share >= _ALONE for share in cores)]
-    return bool(alone), bool(alone) and (holders > 1 or any(len(cores) > 1 for cores in alone))
-
-
-def _blocked_uuids(pod: Pod) -> set[str] | None:
-    """Return the UUIDs that can still be read in an allocation that counts for nothing; None if it counts."""
-    if not pod.asks or isinstance(pod.allocation, tuple):
-        return None
-    return set(() if pod.allocation is None else pod.allocation.readable_uuids)
-
-
-# -- fitting one pod on one node ---------------------------------------------------------------------------------------
+_Order = Callable[[Sequence[Card]], tuple[tuple[int, ...], list[tuple[int, ...]]]]
 
 
 def fit(state: NodeState, pod: Pod) -> Allocation | Code:
@@ -342,7 +193,7 @@ def _row(card: Card, request: DeviceRequest) -> DeviceRow:
 
 def _footprint(pod: Pod, taken: Allocation) -> tuple[int, int, int]:
     """Return the peak of these rows, summed over cards, in the order that decides."""
-    peak = _sum(*(holding.peak for holding in card_holdings(pod._replace(allocation=taken)).values()))
+    peak = add(*(holding.peak for holding in card_holdings(pod._replace(allocation=taken)).values()))
     return peak.memory, peak.cores, peak.slots
 
 
@@ -351,7 +202,7 @@ def _memory(card: Card, request: DeviceRequest) -> int:
 
 
 def _used(card: Card, alive: Sequence[DeviceRow]) -> Amounts:
-    return _sum(card.requested, *(_amounts(row) for row in alive if row.uuid == card.device.uuid))
+    return add(card.requested, *(amounts_of(row) for row in alive if row.uuid == card.device.uuid))
 
 
 def _preference(card: Card, alive: Sequence[DeviceRow], pod: Pod, *, one_numa: bool) -> tuple[int, ...]:
@@ -375,8 +226,8 @@ def _refusal(
 ) -> tuple[int, Code] | None:
     """Return the first check that the card fails, with its place in the list; the later, the closer it came."""
     used = _used(card, alive)
-    free = _less(card.capacity, used)
-    own_exclusive = any(row.uuid == card.device.uuid and row.cores >= _ALONE for row in alive)
+    free = less(card.capacity, used)
+    own_exclusive = any(row.uuid == card.device.uuid and row.cores >= ALONE for row in alive)
     all_cores_taken = request.cores == 0 and free.cores <= 0 and card.capacity.cores != 0
     cordoned = state.node is not None and card.device.uuid in state.node.cordoned
     checks = (
@@ -392,7 +243,7 @@ def _refusal(
         (not pod.policies.card.mutex or used.slots == 0, Code.EXCLUSIVE_CONFLICT),
         (free.memory >= _memory(card, request), Code.INSUFFICIENT_MEMORY),
         (free.cores >= request.cores and not all_cores_taken, Code.INSUFFICIENT_CORES),
-        (request.cores < _ALONE or used.slots == 0, Code.EXCLUSIVE_CONFLICT),
+        (request.cores < ALONE or used.slots == 0, Code.EXCLUSIVE_CONFLICT),
     )
     return next(((place, code) for place, (passed, code) in enumerate(checks) if not passed), None)
 
@@ -420,7 +271,7 @@ def node_order(state: Mapping[str, NodeState], names: Iterable[str], policy: Nod
 
     def key(name: str) -> tuple[int, int, str]:
         cards = [card for card in state[name].cards.values() if not card.orphan]
-        used, capacity = _sum(*(card.requested for card in cards)), _sum(*(card.capacity for card in cards))
+        used, capacity = add(*(card.requested for card in cards)), add(*(card.capacity for card in cards))
         load, free = load_of(used, capacity, Weights()), capacity.memory - used.memory
         return (-load, free, name) if policy is NodePolicy.BINPACK else (load, -free, name)
 

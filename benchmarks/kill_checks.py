@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from accounting import reference
+from accounting import reference, reference_state
 from accounting.status import Code
 from benchmarks.kill_watcher import Violation, Watcher, read_node, read_pod
 
@@ -110,7 +110,7 @@ def _fits_somewhere(watcher: Watcher, uid: str) -> bool:
 
 async def _rebuilt(api: aiohttp.ClientSession) -> dict[str, dict[str, Json]]:
     nodes, pods = await _list(api, "nodes"), await _list(api, "pods")
-    states = reference.cluster_state(map(read_node, nodes), map(read_pod, pods))
+    states = reference_state.cluster_state(map(read_node, nodes), map(read_pod, pods))
     return {
         name: {
             uuid: {

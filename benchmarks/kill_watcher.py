@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import orjson
 
-from accounting import reference
+from accounting import reference_state
 from accounting.node import Node
 from accounting.pod import Pod
 from extender.config import Settings
@@ -73,9 +73,9 @@ class Watcher:
             self.changed.clear()
             await self.changed.wait()
 
-    def state(self) -> dict[str, reference.NodeState]:
+    def state(self) -> dict[str, reference_state.NodeState]:
         """Return every node as the pods of now leave it."""
-        return reference.cluster_state(self.nodes.values(), self._pods.values())
+        return reference_state.cluster_state(self.nodes.values(), self._pods.values())
 
     def pod(self, uid: str) -> Pod:
         """Return a pod as accounting sees it."""
@@ -130,7 +130,7 @@ class Watcher:
 
     def _check_node(self, name: str) -> None:
         pods = [pod for uid in self._on[name] if not (pod := self._pods[uid]).terminal]
-        state = reference.node_state(self.nodes[name], pods)
+        state = reference_state.node_state(self.nodes[name], pods)
         over = {uuid: (card.requested, card.capacity) for uuid, card in state.cards.items() if card.overcommitted}
         if over:
             raise Violation(f"node {name} is over-committed: {over}")

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from accounting import quota_reference, reference
+from accounting import quota_reference, reference, reference_state
 from accounting.allocate import Placement
 from accounting.filter import filter_nodes
 from accounting.node import Device, Node
@@ -20,7 +20,7 @@ from accounting.pod_state import PodState
 from accounting.quota_object import read_quota
 from accounting.quota_reference import Written
 from accounting.quota_scope import PodScope, ScopeRequirement, make_selector
-from accounting.reference import Amounts
+from accounting.reference_state import Amounts
 from accounting.status import CODES, Code
 from benchmarks.random_events import Difference, Summary
 from extender.cluster import Cluster
@@ -180,7 +180,7 @@ class World:
         if quota_reference.passed(quotas, used, pod):
             return Code.QUOTA_EXCEEDED
         on = [other for other in self.booked.values() if other.node == name and other.uid != pod.uid]
-        state, left = reference.node_state(self.nodes[name], on), quota_reference.memory_left(quotas, used, pod)
+        state, left = reference_state.node_state(self.nodes[name], on), quota_reference.memory_left(quotas, used, pod)
         if left is not None:
             return quota_reference.code_within(state, pod, left)
         found = reference.fit(state, pod)

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from accounting import reference
+from accounting import reference, reference_state
 from accounting.allocate import allocate
 from accounting.cache import Cache
 from accounting.filter import filter_nodes
@@ -151,7 +151,7 @@ class World:
         cache, states = self.cache, {name: self.state_of(name) for name in self.names()}
         _same("nodes", cache.node_names(), [*states])
         _same("states", {uid: cache.state(uid) for uid in cache.pods}, self.states)
-        used = dict.fromkeys(self.namespaces, (0, 0, 0)) | reference.namespaces_used(self.pods.values())
+        used = dict.fromkeys(self.namespaces, (0, 0, 0)) | reference_state.namespaces_used(self.pods.values())
         _same("used", {name: cache.used(name) for name in used}, used)
         orphans = sum(card.orphan for state in states.values() if state for card in state.cards.values())
         _same("orphans", cache.orphans(), orphans)
@@ -164,9 +164,9 @@ class World:
     def names(self) -> list[str]:
         return sorted(self.nodes.keys() | {str(pod.node) for pod in self.pods.values()})
 
-    def state_of(self, name: str, *, without: str = "") -> reference.NodeState | None:
+    def state_of(self, name: str, *, without: str = "") -> reference_state.NodeState | None:
         on = [pod for pod in self.pods.values() if pod.node == name and pod.uid != without]
-        return reference.node_state(self.nodes.get(name), on) if on or name in self.nodes else None
+        return reference_state.node_state(self.nodes.get(name), on) if on or name in self.nodes else None
 
 
 def readable(pod: Pod) -> bool:
@@ -203,7 +203,7 @@ def numbers(cache: Cache, snapshot: Snapshot, name: str) -> NodeNumbers | None:
     return NodeNumbers(bool(nodes.registered[row]), bool(held.node_blocks[row]), int(held.count[row]), cards)
 
 
-def expected_numbers(state: reference.NodeState) -> NodeNumbers:
+def expected_numbers(state: reference_state.NodeState) -> NodeNumbers:
     """Return what the reference has of a node."""
     cards = {}
     cordoned = frozenset() if state.node is None else state.node.cordoned
@@ -359,10 +359,10 @@ class _Driver:
         return set()
 
     def compare(self, pod: Pod, name: str, verdict: Verdict, at: int) -> None:
-        state = self.world.state_of(name, without=pod.uid) or reference.node_state(None, [])
+        state = self.world.state_of(name, without=pod.uid) or reference_state.node_state(None, [])
         found = reference.fit(state, pod)
         code = found if isinstance(found, Code) else None
-        hopeless = code is not None and isinstance(reference.fit(reference.node_state(state.node, []), pod), Code)
+        hopeless = code is not None and isinstance(reference.fit(reference_state.node_state(state.node, []), pod), Code)
         have = None if verdict.feasible[at] else CODES[int(verdict.codes[at])]
         _same(f"{pod} on {name}", (have, bool(verdict.unresolvable[at])), (code, hopeless))
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting import quota_reference, reference
+from accounting import quota_reference, reference, reference_state
 from accounting.allocate import Placement, allocate
 from accounting.cache import Cache
 from accounting.explain import explain_node
@@ -207,7 +207,7 @@ def sharing_pods(draw: st.DrawFn) -> Pod:
 @given(nodes("n1"), sharing_pods(), st.integers(-1, 60))
 def test_yes_and_no_are_those_of_the_reference(node: Node, pod: Pod, mib: int) -> None:
     cache = make_cache([node])
-    state = reference.node_state(node, [])
+    state = reference_state.node_state(node, [])
     want = quota_reference.code_within(state, pod, mib) if pod.asks and not pod.invalid else None
     if not pod.asks or pod.invalid:
         return
@@ -219,7 +219,7 @@ def test_yes_and_no_are_those_of_the_reference(node: Node, pod: Pod, mib: int) -
     assert memory_of(pod, placement) <= mib
     rows = reference.fit(state, pod)
     assert not isinstance(rows, Code)
-    if reference.total_holding(pod._replace(allocation=rows)).peak.memory <= mib:
+    if reference_state.total_holding(pod._replace(allocation=rows)).peak.memory <= mib:
         assert placement.allocation == rows
     else:
         first = next(quota_reference.placements_within(state, pod, mib))

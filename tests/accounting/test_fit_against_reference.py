@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from accounting import reference
+from accounting import reference, reference_state
 from accounting.allocate import Placement, allocate
 from accounting.cache import Cache
 from accounting.card_fit import fitting_cards
@@ -92,12 +92,12 @@ def test_filter_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
 )
 def test_allocate_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
     cache = make_cache(nodes, pods)
-    for name, state in reference.cluster_state(nodes, pods).items():
+    for name, state in reference_state.cluster_state(nodes, pods).items():
         rows = reference.fit(state, pod)
         placement = placed(cache, pod, name)
         assert (None if placement is None else placement.allocation) == (None if isinstance(rows, Code) else rows)
         if placement is not None:
-            peaks = reference.card_holdings(pod._replace(allocation=placement.allocation))
+            peaks = reference_state.card_holdings(pod._replace(allocation=placement.allocation))
             assert {use.uuid: use[1:4] for use in placement.peak} == {u: of.peak for u, of in peaks.items()}
 
 
@@ -121,7 +121,7 @@ def test_what_allocate_gives_can_be_booked(nodes: list[Node], pods: list[Pod], p
             booked = pod._replace(node=node.name, allocation=placement.allocation)
             cache.assume_pod(record_pod(booked))
             assert cache.snapshot().overcommitted.sum() == before
-            state = reference.cluster_state(nodes, [*pods, booked])[node.name]
+            state = reference_state.cluster_state(nodes, [*pods, booked])[node.name]
             assert not any(state.cards[row.uuid].overcommitted for rows in placement.allocation for row in rows)
 
 
@@ -161,7 +161,7 @@ def test_an_own_booking_never_counts(nodes: list[Node], pods: list[Pod], pod: Po
     cache = make_cache(nodes, pods)
     assert judged(cache, pod, list(want)) == want
     others = [other for other in pods if other.uid != pod.uid]
-    for name, state in reference.cluster_state(nodes, others).items():
+    for name, state in reference_state.cluster_state(nodes, others).items():
         rows, placement = reference.fit(state, pod), placed(cache, pod, name)
         assert (None if placement is None else placement.allocation) == (None if isinstance(rows, Code) else rows)
 
@@ -186,7 +186,7 @@ def verdict_of(verdict: Verdict) -> list[tuple[bool, int, bool]]:
 def test_scores_follow_the_order(nodes: list[Node], pods: list[Pod], policy: NodePolicy, data: st.DataObject) -> None:
     # More nodes than scores: the same ones under other names.
     more = [replace(node, name=f"{node.name}-{i}") for i in range(5) for node in nodes]
-    state = reference.cluster_state([*nodes, *more], pods)
+    state = reference_state.cluster_state([*nodes, *more], pods)
     names = data.draw(st.lists(st.sampled_from(sorted(state)), unique=True, max_size=16))
     order = reference.node_order(state, names, policy)[:MAX_SCORE]
     snapshot = make_cache([*nodes, *more], pods).snapshot()
@@ -198,7 +198,7 @@ def test_scores_follow_the_order(nodes: list[Node], pods: list[Pod], policy: Nod
 def test_loads_agree(nodes: list[Node], pods: list[Pod], of_load: Weights) -> None:
     cache = make_cache(nodes, pods)
     loads = cache.snapshot().load(of_load)
-    for name, state in reference.cluster_state(nodes, pods).items():
+    for name, state in reference_state.cluster_state(nodes, pods).items():
         row = cache.snapshot().rows[name]
         for uuid, position in cache.positions(name).items():
             card = state.cards[uuid]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import mig_fit, reference
+from accounting import mig_fit, reference_state
 from accounting.allocate import Placement, allocate
 from accounting.claims import Claim, Claims, claim_on
 from accounting.explain import explain_node
@@ -356,9 +356,9 @@ def _totals(asked: Pod, cards: list[Device]) -> Iterator[Total]:
                 )
 
     for allocation in place(0, [EVERY_SLICE] * len(cards), ((),) * len(asked.containers), (-1, -1)):
-        holding = reference.card_holdings(asked._replace(allocation=allocation))
+        holding = reference_state.card_holdings(asked._replace(allocation=allocation))
         if all(holding[device.uuid].peak.memory <= device.memory for device in cards if device.uuid in holding):
-            total = reference.total_holding(asked._replace(allocation=allocation)).peak
+            total = reference_state.total_holding(asked._replace(allocation=allocation)).peak
             yield Total(0, total.memory, total.cores)
 
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from accounting import reference
+from accounting import reference_state
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.reference import Amounts
+from accounting.reference_state import Amounts
 from benchmarks.kill_watcher import read_node, read_pod
 from tests.apiserver.beside import Beside
 
@@ -182,10 +182,10 @@ class Audit:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    def state(self, node: str) -> reference.NodeState:
+    def state(self, node: str) -> reference_state.NodeState:
         """One node, computed anew."""
         pods = [pod for uid in sorted(self._on.get(node, ())) if not (pod := self._read_pods[uid]).terminal]
-        return reference.node_state(self._read_nodes.get(node), pods)
+        return reference_state.node_state(self._read_nodes.get(node), pods)
 
     def held(self) -> dict[str, Amounts]:
         """What is held of each card, by `node/UUID`, where anything is."""

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import orjson
 
-from accounting import reference
+from accounting import reference_state
 from benchmarks.kill_watcher import read_node, read_pod
 from tests.e2e.control_plane import ADMIN_TOKEN, ControlPlane, Json, scheduler_configuration
 from tests.e2e.language import node_of, pod_of
@@ -155,7 +155,7 @@ class Throughput:
         for event in map(orjson.loads, events):
             pod, name = read_pod(event["object"]), event["object"]["spec"]["nodeName"]
             on.setdefault(name, {})[pod.uid] = pod
-            state = reference.node_state(nodes[name], list(on[name].values()))
+            state = reference_state.node_state(nodes[name], list(on[name].values()))
             over = [uuid for uuid, card in state.cards.items() if card.overcommitted]
             assert not over, f"{over} on {name} after the binding of {pod.key}"
             assert isinstance(pod.allocation, tuple), f"pod {pod.key} has no cards"

@@ -7,10 +7,10 @@ write the node concerned is computed anew by the reference.
 
 import msgspec
 
-from accounting import reference
+from accounting import reference_state
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.reference import Amounts
+from accounting.reference_state import Amounts
 from benchmarks.random_events import expected_numbers, numbers
 from extender.cluster import Cluster
 from extender.config import Settings
@@ -76,9 +76,9 @@ class Audit:
         on = {uid: pod.node for uid, pod in self._pods.items() if pod.node and not pod.terminal and _counts(pod)}
         return None if booked == on else f"pods: the extender has {booked}, the objects {on}"
 
-    def _states(self) -> dict[str, reference.NodeState]:
+    def _states(self) -> dict[str, reference_state.NodeState]:
         pods = [pod for pod in self._pods.values() if _counts(pod)]
-        return reference.cluster_state(self._nodes.values(), pods)
+        return reference_state.cluster_state(self._nodes.values(), pods)
 
     # -- listening ------------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Audit:
 
     def _look_at(self, node: str, event: Event) -> None:
         pods = [pod for pod in self._pods.values() if pod.node == node and not pod.terminal]
-        for uuid, card in reference.node_state(self._nodes.get(node), pods).cards.items():
+        for uuid, card in reference_state.node_state(self._nodes.get(node), pods).cards.items():
             if card.overcommitted and not card.orphan:
                 text = f"{node} {uuid} holds {card.requested} of {card.capacity}"
                 self.overcommitted.append(f"version {event.version}, {event.type} {event.row.key}: {text}")

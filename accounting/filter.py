@@ -46,8 +46,8 @@ def filter_nodes(
     if quota.exceeded:
         return _uniform(len(rows), Code.QUOTA_EXCEEDED)
     known = rows >= 0
-    remembered = verdicts is not None and verdicts.knows(snapshot, pod)
-    if len(rows) < _WORTH_TAKING * snapshot.columns and not remembered:
+    few = len(rows) < _WORTH_TAKING * snapshot.columns
+    if few and (verdicts is None or not verdicts.knows(snapshot, pod)):
         asked = np.maximum(rows, 0)
         verdict = _judge(snapshot.take(asked), pod, snapshot, asked, quota.budget)
     else:

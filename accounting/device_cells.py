@@ -36,13 +36,9 @@ class _Views(NamedTuple):
     def of(cls, nodes: NodeArrays, requested: RequestedArrays, stamps: Int64Array) -> "_Views":
         held = ("slots", "memory", "cores", "exclusive", "holders", "blocks", "slices", "load", "usable")
         said = ("slots", "memory", "cores", "open")
-        return cls(
-            *(memoryview(getattr(requested, name)) for name in held),
-            *(memoryview(getattr(nodes, name)) for name in said),
-            memoryview(requested.count),
-            memoryview(requested.cpu_milli),
-            memoryview(stamps),
-        )
+        arrays = [getattr(requested, name) for name in held] + [getattr(nodes, name) for name in said]
+        arrays += [requested.count, requested.cpu_milli, stamps]
+        return cls(*(array.data for array in arrays))
 
 
 class DeviceTable:

@@ -5,6 +5,7 @@ every choice of cards is tried, so what it does not find does not exist. Only te
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from accounting.node import Node
@@ -33,7 +34,7 @@ def fit(state: NodeState, pod: Pod) -> Allocation | Code:
     """Return the rows that the pod would get on the node, or why it gets none.
 
     It gets the first placement in the order of preference, container by container. The reason is that of the container
-    that found no cards when each before it took its best ones.
+    that found no cards when each before it took its best ones, links aside: filter does not look at them.
     """
     code = Code.INVALID_REQUEST if pod.invalid else _node_code(state, pod) if pod.asks else None
     if code is not None:
@@ -43,7 +44,14 @@ def fit(state: NodeState, pod: Pod) -> Allocation | Code:
     order = sorted(asking, key=lambda i: pod.containers[i].kind is ContainerKind.INIT)
     nothing: Allocation = ((),) * len(pod.containers)
     best = _best_of_each(state, pod, nothing, order)
-    return (_first_placement(state, pod, nothing, order) or best) if isinstance(best, Code) else best
+    if not isinstance(best, Code):
+        return best
+    return _first_placement(state, pod, nothing, order) or _best_of_each(state, _without_links(pod), nothing, order)
+
+
+def _without_links(pod: Pod) -> Pod:
+    card = replace(pod.policies.card, linked=False)
+    return pod._replace(policies=replace(pod.policies, card=card))
 
 
 def _best_of_each(state: NodeState, pod: Pod, taken: Allocation, order: list[int]) -> Allocation | Code:

@@ -78,6 +78,23 @@ def expected(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, 
     [],
     make_pod("p", [init(10), app(5)], policies=make_policies("binpack")),
 )
+@example(
+    # By links the sidecars would fill two cards of one NUMA node; filter has them on three, and so another reason.
+    [
+        make_node(
+            devices=[
+                *(make_device(f"GPU-{i}", slots=2, memory=10) for i in range(2)),
+                make_device("GPU-3", slots=2, memory=10, numa=1),
+            ]
+        )
+    ],
+    [],
+    make_pod(
+        "p",
+        [sidecar(1, count=2), sidecar(1, count=2), init(0, count=2, cores=100)],
+        policies=make_policies(card="topology-aware"),
+    ),
+)
 def test_filter_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
     want = expected(nodes, pods, pod)
     assert judged(make_cache(nodes, pods), pod, list(want)) == want

@@ -63,13 +63,6 @@ def fitting_cards(
     return cards
 
 
-def open_cards(view: View, share: Share, accepted_cards: BoolArray, *, mutex: bool) -> BoolArray:
-    """Return (device, column): the accepted cards in MIG mode that can take another row, if an instance has a place."""
-    slots = 0 if share.slots is None else share.slots
-    cards: BoolArray = view.requested.usable & accepted_cards & (view.free_slots > slots)
-    return cards & (view.requested.slots + slots == 0) if mutex else cards
-
-
 def free_instances(view: View, request: DeviceRequest, layouts: Sequence[MigLayout]) -> BoolArray:
     """Return (device, column): the cards in MIG mode with a free place for an instance that is large enough."""
     layout = view.nodes.layout

@@ -82,19 +82,6 @@ def options(layout: MigLayout, free: int, memory: int, cores: int) -> tuple[Opti
     return tuple(found)
 
 
-@lru_cache(maxsize=65_536)
-def most_instances(layout: MigLayout, free: int, memory: int, cores: int) -> int:
-    """Return how many instances with at least this memory and these cores have places on free slices together."""
-    every = options(layout, free, memory, cores)
-    # The lowest slice that any of them uses is used by one of them or by none, so nobody is counted in two orders.
-    found = 0
-    for option in every:
-        low = option.instance.bits & -option.instance.bits
-        above = free & ~option.instance.bits & ~(low - 1)
-        found = max(found, 1 + most_instances(layout, above, memory, cores))
-    return found
-
-
 def held_slices(layout: MigLayout, instances: Iterable[MigInstance]) -> int | None:
     """Return the slices of instances; None if the card has no such profile at such a place."""
     bits = 0

@@ -254,8 +254,10 @@ def test_where_no_steps_are_left_to_tell_why_the_node_refuses_with_the_search_li
 ) -> None:
     monkeypatch.setattr(mig_fit, "STEPS", 13)
     cluster = Cluster(node("n", mig_card(), mig_card("GPU-b", index=1)))
-    check = checked(cluster, pod(memory(APP, 4000, count=14)), gpumem=14 * 4864 - 1)
-    snapshot, asked = cluster.cache.snapshot(), pod(memory(APP, 4000, count=14))
+    # One container alone would be told without steps.
+    asked = pod(memory(APP, 4000, count=7), memory(APP, 4000, count=7))
+    check = checked(cluster, asked, gpumem=14 * 4864 - 1)
+    snapshot = cluster.cache.snapshot()
     verdict = filter_nodes(snapshot, asked, snapshot.rows_of(["n"]), quota=check)
     assert CODES[int(verdict.codes[0])] is Code.SEARCH_LIMIT
     assert not verdict.feasible[0]

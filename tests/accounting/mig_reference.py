@@ -1,0 +1,135 @@
+"""The search on one node with cards in MIG mode, in the plainest form: every choice in order of preference.
+
+It exists to be compared with `accounting.mig_search`, which leaves out ways and looks at plain numbers. It must not
+leave out anything: what a choice adds up to is looked at when all of it is there. Invariant: whether a card is open and
+in which order cards are preferred comes from `card_fit` and `choice`, as on nodes without MIG mode.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from accounting.card_fit import fitting_cards, memory_of
+from accounting.choice import Preference, ranking
+from accounting.device_table import BoolArray
+from accounting.holdings import peak_and_steady
+from accounting.mig import EVERY_SLICE, MigLayout, options
+from accounting.mig_budget import Most
+from accounting.mig_cards import mig_cards
+from accounting.mig_fit import Pick, Picks
+from accounting.phases import Asking, Phases
+from accounting.pod import Pod
+from accounting.selection_mask import accepted
+from accounting.share import Share
+from accounting.snapshot import Snapshot, View
+
+
+class Reference:
+    """One node and one pod."""
+
+    def __init__(self, view: View, pod: Pod, snapshot: Snapshot) -> None:
+        self._view, self._pod = view, pod
+        self._mutex = pod.policies.card.mutex
+        shared, mig = accepted(view, pod.selection, snapshot), view.nodes.layout > 0
+        self._plain = ~mig if shared is None else shared & ~mig
+        self._in_mig = mig_cards(view, pod, snapshot)
+        self._layouts = [snapshot.layouts[number] for number in view.nodes.layout[:, 0].tolist()]
+        self._free = [EVERY_SLICE & ~bits for bits in view.requested.slices[:, 0].tolist()]
+        self._preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
+        self._phases = Phases.of(pod)
+        self._picks: Picks = {}
+
+    def first(self, most: Most | None) -> Picks | None:
+        """Return the first placement within the limits, or None."""
+        for _ in self._shared(0, [Share.of(self._view)]):
+            if most is None or all(
+                limit is None or own <= limit for own, limit in zip(self._total(), most, strict=True)
+            ):
+                return dict(self._picks)
+        return None
+
+    def _total(self) -> tuple[int, ...]:
+        """Return the memory and the cores of the pod's total.peak."""
+        kinds = [container.kind for container in self._pod.containers]
+        uses = (
+            (kinds[at], (("", (0, 0)), *(("", (pick.memory, pick.cores)) for pick in picks)))
+            for at, picks in sorted(self._picks.items())
+        )
+        return peak_and_steady(uses)[0][""]
+
+    def _shared(self, place: int, shares: list[Share]) -> Iterator[None]:
+        if place == len(self._phases.shared):
+            yield from self._inits(0, shares)
+            return
+        for share in self._placed(self._phases.shared[place], shares[-1]):
+            yield from self._shared(place + 1, [*shares, share])
+
+    def _inits(self, number: int, shares: list[Share]) -> Iterator[None]:
+        if number == len(self._phases.inits):
+            yield
+            return
+        asking, before = self._phases.inits[number]
+        for _ in self._placed(asking, shares[before]):
+            yield from self._inits(number + 1, shares)
+
+    def _placed(self, asking: Asking, share: Share) -> Iterator[Share]:
+        plain = fitting_cards(self._view, share, asking.request, self._plain, mutex=self._mutex)
+        cards = (plain | open_cards(self._view, share, self._in_mig, mutex=self._mutex))[:, 0]
+        order = ranking(cards, self._view, share, self._preference)
+        groups = [order]
+        if self._preference.numa_bind and asking.request.count > 1:
+            numa = self._view.nodes.numa[:, 0].tolist()
+            groups = [
+                [card for card in order if numa[card] == group] for group in dict.fromkeys(numa[at] for at in order)
+            ]
+        for group in groups:
+            yield from self._cards(asking, share.fork(), group, ())
+
+    def _cards(self, asking: Asking, share: Share, order: list[int], picks: tuple[Pick, ...]) -> Iterator[Share]:
+        if len(picks) == asking.request.count:
+            self._picks[asking.position] = picks
+            yield share
+            return
+        for at, card in enumerate(order):
+            rest = order[at:] if self._layouts[card] else order[at + 1 :]
+            for pick in self._offers(asking, share, card, picks):
+                bits = 0 if pick.instance is None else pick.instance.bits
+                self._free[card] &= ~bits
+                fork = share.fork()
+                fork.book(np.array([card]), pick.memory, pick.cores)
+                yield from self._cards(asking, fork, rest, (*picks, pick))
+                self._free[card] |= bits
+
+    def _offers(self, asking: Asking, share: Share, card: int, picks: tuple[Pick, ...]) -> Iterator[Pick]:
+        memory = int(np.max(memory_of(self._view, asking.request, np.array([card]))))
+        layout, cores = self._layouts[card], asking.request.cores
+        if not layout:
+            yield Pick(card, memory, cores, None)
+        elif open_cards(self._view, share, self._in_mig, mutex=False)[card, 0]:
+            # Rows of one container are alike, so they are tried in one order only.
+            every = [option.instance for option in options(layout, EVERY_SLICE, memory, cores)]
+            last = picks[-1].instance if picks and picks[-1].device == card else None
+            for option in options(layout, self._free[card], memory, cores):
+                if last is None or every.index(option.instance) > every.index(last):
+                    yield Pick(card, option.memory, option.cores, option.instance)
+
+
+def open_cards(view: View, share: Share, accepted_cards: BoolArray, *, mutex: bool) -> BoolArray:
+    """Return (device, column): the accepted cards in MIG mode that can take another row, if an instance has a place."""
+    slots = 0 if share.slots is None else share.slots
+    cards: BoolArray = view.requested.usable & accepted_cards & (view.free_slots > slots)
+    return cards & (view.requested.slots + slots == 0) if mutex else cards
+
+
+@lru_cache(maxsize=4_096)
+def most_instances(layout: MigLayout, free: int, memory: int, cores: int) -> int:
+    """Return how many instances with at least this memory and these cores have places on free slices together."""
+    every = options(layout, free, memory, cores)
+    # The lowest slice that any of them uses is used by one of them or by none, so nobody is counted in two orders.
+    found = 0
+    for option in every:
+        low = option.instance.bits & -option.instance.bits
+        above = free & ~option.instance.bits & ~(low - 1)
+        found = max(found, 1 + most_instances(layout, above, memory, cores))
+    return found

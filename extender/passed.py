@@ -12,7 +12,6 @@ from typing import NamedTuple
 from accounting.device_table import Rows
 from accounting.filter import filter_nodes
 from accounting.pod import Pod
-from accounting.snapshot import Snapshot
 from accounting.verdicts import Verdicts
 from extender.cluster import Cluster
 
@@ -33,14 +32,19 @@ class Passed(NamedTuple):
     names: list[str]
     rows: Rows
     node_generation: int
+    version: object
+    """The cluster's, when they passed."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, pod: Pod, encoded: Encoded, rows: Rows) -> "Passed":
-        """Keep what filter passed on a snapshot. `rows`: of `encoded.names`; -1 stands for a node that is not known."""
-        return cls(pod, encoded.raw_names, encoded.names, rows, snapshot.node_generation)
+    def of(cls, cluster: Cluster, pod: Pod, encoded: Encoded, rows: Rows) -> "Passed":
+        """Keep what filter passed just now. `rows`: of `encoded.names`; -1 stands for a node that is not known."""
+        generation = cluster.cache.snapshot().node_generation
+        return cls(pod, encoded.raw_names, encoded.names, rows, generation, cluster.version)
 
     def now(self, cluster: Cluster, verdicts: Verdicts) -> tuple[Sequence[str], Rows] | None:
         """Return the names that pass now, and their rows; None if nodes have changed, so that rows may be others'."""
+        if cluster.version == self.version:
+            return self.names, self.rows
         cache = cluster.cache
         snapshot = cache.snapshot()
         if snapshot.node_generation != self.node_generation:

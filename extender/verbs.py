@@ -139,7 +139,7 @@ class Verbs:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
         encoded = _encoded(args, verdict)
         if args.items is None:
-            passed = Passed.of(self.cluster.cache.snapshot(), pod, encoded, rows[verdict.feasible])
+            passed = Passed.of(self.cluster, pod, encoded, rows[verdict.feasible])
             _remember(self._passed, args.raw_pod, passed)
         return _Answer(encoded.body, pod if pod.name else None)
 

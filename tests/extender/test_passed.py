@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender import passed
 from extender.cluster import Cluster
 from extender.config import Settings
 from extender.convert import convert_pod
@@ -130,3 +131,12 @@ def test_whatever_comes_between_is_seen(kind: str) -> None:
     assert after == Verbs(cluster).prioritize(question(asking, names))
     # A pod's own booking never counts against it.
     assert (json.loads(after) == before) == (kind == "the pod is booked")
+
+
+def test_nothing_is_judged_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demand that needed the exact search is not kept; searching again would take as long again."""
+    cluster = make_cluster(cards=1)
+    verbs, asking = Verbs(cluster), pod("p", memory=600)
+    names = filtered(verbs, asking)
+    monkeypatch.setattr(passed, "filter_nodes", lambda *_: pytest.fail("judged again"))
+    assert json.loads(verbs.prioritize(question(asking, names)))[0]["Host"] == "n00"

@@ -9,7 +9,7 @@ searched: there nodes share a limit of steps, and one node's outcome may depend 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ _REMEMBERED = 64
 _WORTH_TAKING = 0.25
 
 CodeArray = npt.NDArray[np.uint8]
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Verdicts:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._asked_once: OrderedDict[Hashable, None] = OrderedDict()
 
     def knows(self, snapshot: Snapshot, pod: Pod) -> bool:
         """Whether a pod of this demand was asked about since nodes changed last."""
@@ -68,17 +70,19 @@ class Verdicts:
         return kept is not None and kept.node_generation == snapshot.node_generation
 
     def on_every_row(self, snapshot: Snapshot, pod: Pod, judge: Judge) -> Verdict:
-        """Return the verdict on every row of a snapshot; only rows that changed since the last one are judged.
+        """Return the verdict on every row. From a demand's third question on only rows that changed since are judged.
 
         The arrays belong to this object: they must not be written. No quota may have a say.
         """
         demand = demand_of(pod)
         kept = self._kept.pop(demand, None)
+        if kept is None and demand not in self._asked_once:
+            # Most demands that do not come again are never kept, for that costs a tenth of what judging costs.
+            _remember(self._asked_once, demand, None)
+            return judge(snapshot, np.arange(snapshot.columns))
         verdict = self._again(snapshot, kept, judge)
         if not verdict.searched and len(snapshot.layouts) == 1:
-            self._kept[demand] = _Kept(snapshot.node_generation, snapshot.stamps, verdict)
-            if len(self._kept) > _REMEMBERED:
-                self._kept.popitem(last=False)
+            _remember(self._kept, demand, _Kept(snapshot.node_generation, snapshot.stamps, verdict))
         return verdict
 
     def _again(self, snapshot: Snapshot, kept: _Kept | None, judge: Judge) -> Verdict:
@@ -94,3 +98,10 @@ class Verdicts:
         anew = judge(snapshot.take(changed), changed)
         verdict.put(changed, anew)
         return Verdict(verdict.feasible, verdict.codes, verdict.unresolvable, anew.searched)
+
+
+def _remember(memory: OrderedDict[Hashable, _Value], demand: Hashable, value: _Value) -> None:
+    """Keep a value as the newest; the oldest beyond the limit is forgotten."""
+    memory[demand] = value
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)

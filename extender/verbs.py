@@ -8,7 +8,7 @@ nothing); bind alone books; the same question on the same state gets the same by
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,12 +30,12 @@ from extender.wire import extender_v1 as wire
 
 #: Answers and verdicts kept for the same question on the same state.
 _REMEMBERED = 64
+#: Pods whose names are kept until prioritize asks. kube-scheduler asks about one pod at a time, and 10,000 names a pod
+#: that are not freed soon cost more than they save: the next ones then come to lie in cold memory.
+_REMEMBERED_PASSED = 4
 _TEXTS = np.array(WIRE_TEXTS, object)
 #: Longer bodies, as with 400 whole Node objects, are not kept: 64 of them would fill the memory.
 _LONGEST_REMEMBERED_BYTES = 2**20
-
-
-_Value = TypeVar("_Value")
 
 
 class _Answer(NamedTuple):
@@ -140,7 +140,9 @@ class Verbs:
         encoded = _encoded(args, verdict)
         if args.items is None:
             passed = Passed.of(self.cluster, pod, encoded, rows[verdict.feasible])
-            _remember(self._passed, args.raw_pod, passed)
+            self._passed[args.raw_pod] = passed
+            if len(self._passed) > _REMEMBERED_PASSED:
+                self._passed.popitem(last=False)
         return _Answer(encoded.body, pod if pod.name else None)
 
     def _prioritize(self, body: bytes) -> bytes:
@@ -205,13 +207,6 @@ class Verbs:
 def _asked(args: wire.ExtenderArgs, cluster: Cluster) -> Pod:
     """Return the request's pod, unbound: annotations of an earlier attempt do not count."""
     return convert_pod(args.pod, cluster.settings)._replace(node=None, allocation=None)
-
-
-def _remember(memory: "OrderedDict[bytes, _Value]", key: bytes, value: _Value) -> None:
-    """Keep a value; the oldest beyond the limit is forgotten."""
-    memory[key] = value
-    if len(memory) > _REMEMBERED:
-        memory.popitem(last=False)
 
 
 def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> Encoded:

@@ -77,7 +77,7 @@ class Verdicts:
         demand = demand_of(pod)
         kept = self._kept.pop(demand, None)
         if kept is None and demand not in self._asked_once:
-            # Most demands that do not come again are never kept, for that costs a tenth of what judging costs.
+            # A demand that does not come again takes no memory, and drives out none that does.
             _remember(self._asked_once, demand, None)
             return judge(snapshot, np.arange(snapshot.columns))
         verdict = self._again(snapshot, kept, judge)

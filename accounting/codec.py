@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from accounting.mig import UNKNOWN, MigInstance
+from accounting.mig_profiles import UNKNOWN, MigInstance
 from accounting.pod import Allocation, DeviceRow, FurtherRow, UnreadableAllocation
 from accounting.status import Invalid
 from accounting.vendor import DEFAULT_VENDOR_KEY

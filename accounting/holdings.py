@@ -8,7 +8,7 @@ be there at once. It must not know cards, capacities or the wire. Invariant, per
     peak      = max(steady, max over inits i of (init(i) + before(i)))
 
 Source: component-helpers/resource/helpers.go (AggregateContainerRequests) and KEP-753, applied per card.
-A slow reference with the same meaning is `accounting.reference_state`.
+A slow reference with the same meaning is `accounting.reference.state`.
 """
 
 from collections import Counter

@@ -7,7 +7,7 @@ UUID), so a device's position is the last tie-break.
 
 from dataclasses import dataclass, field
 
-from accounting.mig import MigLayout
+from accounting.mig_profiles import MigLayout
 from accounting.status import Problem
 from accounting.topology import Link
 from accounting.vendor import DEFAULT_VENDOR_KEY

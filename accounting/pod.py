@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from accounting.mig import MigInstance
+from accounting.mig_profiles import MigInstance
 from accounting.policy import Policies
 from accounting.quota_scope import PodScope
 from accounting.selection import Selection

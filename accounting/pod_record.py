@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from accounting.holdings import DeviceUse, Held, Total, held_by, pod_total, requested_total
-from accounting.mig import UNKNOWN, MigInstance
+from accounting.mig_profiles import UNKNOWN, MigInstance
 from accounting.pod import Allocation, DeviceRow, Pod, UnreadableAllocation, further_rows
 from accounting.quota_scope import PodScope
 from accounting.status import Problem, ProblemCode

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from accounting.mig import MIG_MODE, most_cores, read_layout
+from accounting.mig_profiles import MIG_MODE, most_cores, read_layout
 from accounting.node import Device, tie_order
 from accounting.selection import Tokens, contains, type_tokens
 from accounting.status import Problem, ProblemCode

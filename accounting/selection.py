@@ -9,7 +9,7 @@ A100 (HAMi#295, HAMi#1485).
 import re
 from dataclasses import dataclass
 
-from accounting.mig import MIG_MODE
+from accounting.mig_profiles import MIG_MODE
 from accounting.vendor import DEFAULT_VENDOR_KEY
 
 _TOKEN = re.compile(r"[0-9a-z]+")

@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.admission_load import HARD_MIB, NAMESPACES, USED_MIB, Load, admissions
 from benchmarks.processes import Server, running
-from extender.pki import Issued, issue
+from extender.security.pki import Issued, issue
 
 _CONNECTIONS: Final = 50
 _PER_MINUTE: Final = 10_000

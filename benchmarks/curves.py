@@ -31,9 +31,9 @@ from benchmarks.figures import Summary
 from benchmarks.measure import quiet_collector
 from benchmarks.questions import INIT_SIDECAR_APP, Ask, Asks, pod_object
 from benchmarks.synthetic_pods import uuid4
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
-from extender.verbs import Verbs
+from extender.verbs.verbs import Verbs
 from extender.wire.extender_v1 import raw_pod_and_names
 
 _CARD_POLICIES: Final = ("binpack", "spread", "numa", "mutex", "topology-aware", "binpack,numa")

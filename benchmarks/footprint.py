@@ -19,15 +19,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import orjson
 
-from accounting.allocate import allocate
-from accounting.card_fit import fitting_cards, memory_of
-from accounting.choice import Preference, choose
-from accounting.footprint import Footprint
+from accounting.answers.allocate import allocate
+from accounting.cards.assignment import Share
+from accounting.cards.card_fit import fitting_cards, memory_of
+from accounting.cards.footprint import Footprint
+from accounting.cards.greedy import Preference, choose
+from accounting.cards.selection_mask import accepted
 from accounting.holdings import device_uses
 from accounting.pod import Allocation, ContainerKind, DeviceRow, Pod
-from accounting.selection_mask import accepted
-from accounting.share import Share
-from accounting.snapshot import Snapshot, View
+from accounting.state.snapshot import Snapshot, View
 from benchmarks import placement_oracle
 from benchmarks.placement_cases import Case, Size, case
 

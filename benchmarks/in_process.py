@@ -15,20 +15,20 @@ from typing import Final
 
 import orjson
 
-from accounting import reference
-from accounting.cache import Cache
-from accounting.filter import filter_nodes
+from accounting.answers.filter import filter_nodes
+from accounting.cards.score import score_nodes
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord, record_pod
-from accounting.score import score_nodes
+from accounting.reference import fit as reference
+from accounting.state.cache import Cache
 from accounting.status import CODES
 from benchmarks.figures import Step, Summary
 from benchmarks.measure import quiet_collector
 from benchmarks.questions import INIT_SIDECAR_APP, Questions
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
+from extender.cluster.loading import load_objects
 from extender.config import Settings
-from extender.convert import convert_pod
-from extender.loading import load_objects
+from extender.convert.pod import convert_pod
 from extender.wire.extender_v1 import decode_args
 
 _WARM_UP: Final = 2

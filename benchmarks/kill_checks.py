@@ -11,7 +11,8 @@ from typing import Any
 
 import aiohttp
 
-from accounting import reference, reference_state
+from accounting.reference import fit as reference
+from accounting.reference import state as reference_state
 from accounting.status import Code
 from benchmarks.kill_watcher import Violation, Watcher, read_node, read_pod
 

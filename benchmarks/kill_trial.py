@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from accounting import reference
+from accounting.reference import fit as reference
 from accounting.status import Code
 from benchmarks import kill_workload as workload
 from benchmarks.kill_checks import check_everybody_placed, check_locks, check_state, check_unlocked, locks

@@ -13,12 +13,12 @@ import aiohttp
 import msgspec
 import orjson
 
-from accounting import reference_state
 from accounting.node import Node
 from accounting.pod import Pod
+from accounting.reference import state as reference_state
 from extender.config import Settings
-from extender.convert import convert_pod
-from extender.convert_node import convert_node
+from extender.convert.node import convert_node
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 
 Json = dict[str, Any]

@@ -16,12 +16,12 @@ import msgspec
 import orjson
 
 from benchmarks.measure import quiet_collector
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
 from extender.kube.reflector import Change
 from extender.kube.watch_event import read_event
-from extender.live.facts import Facts
-from extender.live.sinks import NodeSink, PodSink
+from extender.live.watching.facts import Facts
+from extender.live.watching.sinks import NodeSink, PodSink
 
 _ROUNDS: Final = 5
 _PODS: Final = 2_000

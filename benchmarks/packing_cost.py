@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from accounting.device_table import Rows
 from accounting.pod import Pod
-from accounting.snapshot import Snapshot
+from accounting.state.snapshot import Snapshot
+from accounting.state.tables import Rows
 from extender.simulation.curves import make_scenario
 from extender.simulation.replay import Replay
 from extender.simulation.stream import arrivals

@@ -22,10 +22,10 @@ from rich.progress import track
 
 from accounting.packing.state import PLENTY_MILLI
 from accounting.policy import make_policies
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import ServerSettings, Settings
-from extender.convert_node import convert_node
-from extender.server import make_app, start
+from extender.convert.node import convert_node
+from extender.server.app import make_app, start
 from extender.simulation.curves import Scenario, make_scenario
 from extender.simulation.replay import Replay
 from extender.simulation.stream import arrivals

@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from typing import Final, NamedTuple
 
-from accounting.cache import Cache
 from accounting.holdings import DeviceUse, Total
 from accounting.node import Device, Node, tie_order
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod
 from accounting.pod_record import PodRecord, State
 from accounting.policy import Policies, parse_card_policy
 from accounting.selection import Selection
+from accounting.state.cache import Cache
 
 
 class Size(NamedTuple):

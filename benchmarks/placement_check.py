@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from accounting.allocate import allocate
-from accounting.filter import filter_nodes
+from accounting.answers.allocate import allocate
+from accounting.answers.filter import filter_nodes
 from accounting.holdings import DeviceUse
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.snapshot import Snapshot
+from accounting.state.snapshot import Snapshot
 from accounting.status import CODES, Code
 from benchmarks import placement_oracle
 from benchmarks.placement_cases import Case, Size, case

@@ -11,19 +11,21 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from accounting import quota_reference, reference, reference_state
-from accounting.allocate import Placement
-from accounting.filter import filter_nodes
+from accounting.answers.allocate import Placement
+from accounting.answers.filter import filter_nodes
 from accounting.node import Device, Node
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, DeviceRow, Pod
 from accounting.pod_state import PodState
-from accounting.quota_object import read_quota
-from accounting.quota_reference import Written
+from accounting.quota.objects import read_quota
 from accounting.quota_scope import PodScope, ScopeRequirement, make_selector
-from accounting.reference_state import Amounts
+from accounting.reference import fit as reference
+from accounting.reference import quota as quota_reference
+from accounting.reference import state as reference_state
+from accounting.reference.quota import Written
+from accounting.reference.state import Amounts
 from accounting.status import CODES, Code
 from benchmarks.random_events import Difference, Summary
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
 
 NAMESPACES = ("a", "b", "c")

@@ -15,21 +15,22 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from accounting import reference, reference_state
-from accounting.allocate import allocate
-from accounting.cache import Cache
-from accounting.filter import filter_nodes
+from accounting.answers.allocate import allocate
+from accounting.answers.filter import filter_nodes
+from accounting.answers.report import node_report, problem_counts, problems
+from accounting.answers.verdicts import Verdict, Verdicts
+from accounting.cards.score import score_nodes
 from accounting.node import Device, Node, tie_order
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, DeviceRow, Pod, UnreadableAllocation
 from accounting.pod_record import record_pod
 from accounting.pod_state import PodState
 from accounting.policy import NodePolicy, Policies, parse_card_policy
-from accounting.report import node_report, problem_counts, problems
-from accounting.score import score_nodes
+from accounting.reference import fit as reference
+from accounting.reference import state as reference_state
 from accounting.selection import Selection, parse_types
-from accounting.snapshot import Snapshot
+from accounting.state.cache import Cache
+from accounting.state.snapshot import Snapshot
 from accounting.status import CODES, Code, Invalid
-from accounting.verdicts import Verdict, Verdicts
 
 NODES = tuple(f"n{i:02}" for i in range(12))
 CARDS = 4

@@ -22,7 +22,7 @@ from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
 from extender.commands import account, certs, explain, replay, serve, simulate, verify, webhooks
 from extender.config import ServerSettings, Settings
-from extender.manifests import InputError
+from extender.convert import InputError
 from extender.simulation.replay import POLICIES
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)

@@ -7,7 +7,6 @@ what is built is legal: devices in tie order, container names that differ, inits
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
-from accounting.cache import Cache
 from accounting.node import Device, Node, tie_order
 from accounting.pod import (
     Allocation,
@@ -21,7 +20,8 @@ from accounting.pod import (
 from accounting.pod_record import record_pod
 from accounting.policy import Policies, Weights, parse_card_policy, parse_node_policy
 from accounting.selection import Selection
-from accounting.snapshot import Snapshot
+from accounting.state.cache import Cache
+from accounting.state.snapshot import Snapshot
 from accounting.status import Invalid
 from accounting.topology import Link
 

@@ -14,10 +14,10 @@ import math
 
 import numpy as np
 
-from accounting.device_table import Int64Array
 from accounting.packing.offers import Offers
 from accounting.packing.shape import UNITS, Need
 from accounting.packing.state import NodeState, state_after
+from accounting.state import Int64Array
 
 #: shrink / 1000 at which int(100 x sigmoid) becomes 1, 2, ..., 99.
 _STEPS = np.array([math.log(score / (100 - score)) for score in range(1, 100)])

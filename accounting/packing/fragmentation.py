@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.device_table import Int64Array
 from accounting.packing.shape import UNITS, Need
 from accounting.packing.state import NodeState, state_after
 from accounting.packing.table import CPU_STEPS, ONE
 from accounting.packing.workload import Group, Workload
+from accounting.state import Int64Array
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accounting.device_table import Int64Array
 from accounting.packing.mix import Mix
 from accounting.packing.shape import UNITS, CardClass, Need, Shape, need_of
 from accounting.packing.table import Arrival
+from accounting.state import Int64Array
 
 
 class Kind(NamedTuple):

@@ -12,9 +12,9 @@ pods to come, and more than any other term when there are fewer places than pods
 
 import numpy as np
 
-from accounting.device_table import Int64Array
 from accounting.packing.shape import UNITS
 from accounting.packing.workload import Workload
+from accounting.state import Int64Array
 
 _BITS = 10
 _MOST = 2 << _BITS

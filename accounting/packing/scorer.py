@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from accounting.device_table import Int64Array, Rows
 from accounting.packing import fgd, fragmentation
 from accounting.packing.reserve import place_prices
 from accounting.packing.shape import Shape, need_of, shape_of
@@ -19,7 +18,7 @@ from accounting.packing.state import NodeState, read_state
 from accounting.packing.workload import Group, Workload, classes_of
 from accounting.pod import Pod
 from accounting.policy import NodePolicy
-from accounting.snapshot import Snapshot
+from accounting.state import Int64Array, Rows, Snapshot
 
 #: What the values of all shapes may take; the shape asked about longest ago is forgotten first.
 _REMEMBERED_BYTES = 32 * 2**20

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.device_table import BoolArray, Int64Array, Rows
 from accounting.packing.shape import UNITS, Need
-from accounting.snapshot import Snapshot
+from accounting.state import BoolArray, Int64Array, Rows, Snapshot
 
 #: More free CPU than any node has: for nodes that do not say.
 PLENTY_MILLI = 2**40

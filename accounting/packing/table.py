@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accounting.device_table import Int64Array
 from accounting.packing.shape import UNITS
+from accounting.state import Int64Array
 
 #: The value of one card.
 ONE = 10**9

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accounting.device_table import Int64Array, Rows
 from accounting.packing.mix import Mix
 from accounting.packing.offers import Offers, offers_for, unmerged_offers
 from accounting.packing.shape import UNITS, CardClass, Need, Shape, need_of
 from accounting.packing.table import CPU_STEPS, ONE, Arrival, ValueTable, build_table
-from accounting.snapshot import Snapshot
+from accounting.state import Int64Array, Rows, Snapshot
 
 _WHOLE_CPU = 1000
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from accounting.vendor import Vendor
-from extender.admission.asking import Written, containers, quantity
 from extender.admission.settings import DEFAULT_SCHEDULER, AdmissionSettings, OtherScheduler
+from extender.admission.written_resources import Written, containers, quantity
 from extender.wire.admission_v1 import PodObject
 
 Operation = dict[str, Any]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from accounting.vendor import Vendor
 from extender.admission.decision import Finding, Why
-from extender.live.annotations import NODE, scheduler_keys
+from extender.convert import NODE, scheduler_keys
 from extender.wire.core_v1 import ObjectMeta
 
 _LONGEST_VALUE = 60

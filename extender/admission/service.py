@@ -21,13 +21,13 @@ import msgspec
 
 from accounting.pod import Pod
 from extender.admission import validating
-from extender.admission.asking import Written, containers
+from extender.admission.capacity import on_smallest_cards, too_large
 from extender.admission.decision import Decision, Finding, Why, denied
 from extender.admission.misplaced import misplaced
 from extender.admission.mutating import mutate, scheduler_is_ours
 from extender.admission.owned import changed_keys, written_keys
-from extender.admission.room import on_smallest_cards, too_large
 from extender.admission.settings import AdmissionSettings, NearMiss, managed_vendors
+from extender.admission.written_resources import Written, containers
 from extender.cluster import Cluster
 from extender.convert import convert_without_rows
 from extender.wire import admission_v1 as wire

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from accounting.pod import Container, Pod
 from accounting.quota import Exceeded
 from accounting.vendor import Vendor
-from extender.admission.asking import Written, is_asked, quantity
 from extender.admission.decision import Finding, Why
 from extender.admission.mutating import scheduler_is_ours
 from extender.admission.names import near_resource
 from extender.admission.settings import AdmissionSettings, OtherScheduler, Privileged
+from extender.admission.written_resources import Written, is_asked, quantity
 from extender.wire.admission_v1 import PodObject
 
 _EXCLUSIVE_CORES = 100

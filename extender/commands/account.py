@@ -11,8 +11,8 @@ from accounting.pod import Pod, UnreadableAllocation
 from accounting.pod_record import record_pod
 from extender.commands.common import print_json, print_lines, read_pods, table
 from extender.config import Settings
-from extender.manifests import InputError
-from extender.render import account
+from extender.convert import InputError
+from extender.reports import account
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -17,9 +17,9 @@ import orjson
 
 from extender.admission.configurations import NAME
 from extender.config import Settings
+from extender.convert import InputError
 from extender.logs import configure_logs
-from extender.manifests import InputError
-from extender.pki import bundle_of, issue, not_after, why_renew
+from extender.security import bundle_of, issue, not_after, why_renew
 
 CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from extender.commands.certs import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, configuration_names, make_plan
 from extender.commands.serve_live import connect
+from extender.convert import InputError
 from extender.kube.client import Answer, KubeClient, Unknown
-from extender.manifests import InputError
-from extender.pki import bundle_of
+from extender.security import bundle_of
 
 _SECONDS = 10.0
 _OK, _CREATED, _NOT_FOUND, _CONFLICT = 200, 201, 404, 409

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from accounting.pod import Pod
-from extender.cluster import Cluster
+from extender.cluster import Cluster, checked_pod, garbage_collector_paused, load_objects
 from extender.config import Settings
-from extender.loading import checked_pod, garbage_collector_paused, load_objects
-from extender.manifests import InputError, read_manifests
+from extender.convert import InputError, read_manifests
 
 
 def read_pods(path: str, settings: Settings) -> list[Pod]:

@@ -7,10 +7,10 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from extender.cluster import Learner
 from extender.commands.common import expected_pods, print_json, print_lines, read_cluster, read_pods, table
 from extender.config import Settings
-from extender.explaining import explain
-from extender.learning import Learner
+from extender.reports import explain
 
 _LIMITS = "Taints, affinity, CPU and memory of the node are not judged here; kube-scheduler does that."
 

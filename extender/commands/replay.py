@@ -9,9 +9,9 @@ from dataclasses import asdict
 
 from extender.commands.common import print_json, print_lines
 from extender.config import Settings
+from extender.convert import InputError
 from extender.journal import read_journal
-from extender.manifests import InputError
-from extender.replaying import Difference, Replay, Summary
+from extender.live.replaying import Difference, Replay, Summary
 
 #: What is shown before and after the first character that differs; answers can have megabytes.
 _BEFORE, _AFTER = 60, 140

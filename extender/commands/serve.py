@@ -7,16 +7,14 @@ import signal
 import sys
 
 from extender.admission.service import Admission
-from extender.cluster import Cluster
+from extender.cluster import Cluster, Learner, example_cluster, garbage_collector_paused, load_objects
 from extender.commands.common import expected_pods
 from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
 from extender.config import ServerSettings, Settings
-from extender.learning import Learner
-from extender.loading import example_cluster, garbage_collector_paused, load_objects
+from extender.convert import InputError
 from extender.logs import configure_logs, logger
-from extender.manifests import InputError
+from extender.security import CertificateCollector
 from extender.server import make_app, start
-from extender.tls import CertificateCollector
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -17,24 +17,22 @@ from aiohttp import web
 from prometheus_client.registry import Collector
 
 from extender.admission.service import Admission
-from extender.api import Compare
+from extender.cluster import Learner
 from extender.commands.common import expected_pods
 from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
 from extender.config import ServerSettings, Settings
-from extender.hooks import Hooks
-from extender.journal import FileJournal, Journal
+from extender.convert import InputError
+from extender.journal import FileJournal, Journal, Recorder
 from extender.kube.client import ConnectError, KubeClient
-from extender.learning import Learner
 from extender.live.app import LiveExtender, LiveSettings
-from extender.live.bindattempt import BindSettings
+from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
-from extender.live.lease import LeaseSettings
+from extender.live.leading import LeaseSettings
 from extender.logs import logger
-from extender.manifests import InputError
-from extender.recording import Recorder
-from extender.server import OnAnswer, make_app, start
-from extender.tls import CertificateCollector, ServingCertificate
+from extender.security import CertificateCollector, ServingCertificate
+from extender.server import Compare, OnAnswer, make_app, start
+from extender.verbs import Hooks
 from extender.wire.extender_v1 import BindingArgs
 
 

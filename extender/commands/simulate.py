@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from accounting.pod import Pod
+from extender.cluster import garbage_collector_paused, load_objects
 from extender.commands.common import expected_pods, print_json, print_lines, read_pods, table
 from extender.config import Settings
-from extender.loading import garbage_collector_paused, load_objects
-from extender.manifests import InputError
+from extender.convert import InputError
 from extender.simulation.curves import MARKS, Curve, Scenario, make_scenario, run, summary
 from extender.simulation.plots import plot
 from extender.simulation.trace import Job, Machine, read_jobs, read_machines

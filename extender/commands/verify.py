@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from extender.api import verify_report
 from extender.cluster import Cluster
 from extender.commands.common import print_json, print_lines, read_cluster, table
 from extender.config import Settings
-from extender.manifests import InputError
+from extender.convert import InputError
+from extender.server import verify_report
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
 from extender.config import ServerSettings
-from extender.manifests import InputError
+from extender.convert import InputError
+from extender.security import ServingCertificate, TlsError
 from extender.server import WEBHOOK_APP, start
-from extender.tls import ServingCertificate, TlsError
 
 
 def admission_settings(arguments: argparse.Namespace) -> AdmissionSettings:

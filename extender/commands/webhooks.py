@@ -15,7 +15,7 @@ import yaml
 from extender.admission.configurations import Target, configurations
 from extender.admission.settings import AdmissionSettings, managed_vendors
 from extender.config import Settings
-from extender.manifests import InputError
+from extender.convert import InputError
 
 _WIDTH = 120
 

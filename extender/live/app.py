@@ -19,30 +19,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from accounting.claims import Claims
+from accounting.answers import Claims
 from extender.cluster import Cluster
 from extender.config import Settings
 from extender.journal import Journal, JournaledSink
 from extender.kube.client import Fence, KubeClient
 from extender.kube.events import EventRecorder
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
-from extender.live.bindattempt import BindSettings
-from extender.live.binder import Binder
-from extender.live.comparing import Comparer, CompareSettings, Comparison
-from extender.live.election import LeaderElector
-from extender.live.facts import Facts
-from extender.live.following import LeaseFollower
-from extender.live.handshakes import HandshakeKeeper
+from extender.live.binding import Binder, BindSettings, LateBindings
+from extender.live.comparing import Comparer, CompareSettings, Comparison, NodeView, PodView, QuotaView
 from extender.live.hooks import LiveHooks
-from extender.live.latebindings import LateBindings
-from extender.live.leadership import LeaseHolder, SoleLeader
-from extender.live.lease import LeaseSettings
-from extender.live.lockowner import OwnerState
-from extender.live.nodelock import NodeLocks
-from extender.live.overcommit import OvercommitReporter
-from extender.live.sinks import NodeSink, PodSink, QuotaSink
-from extender.live.views import NodeView, PodView, QuotaView
-from extender.live.waker import Waker, WakeSettings
+from extender.live.leading import LeaderElector, LeaseFollower, LeaseHolder, LeaseSettings, SoleLeader
+from extender.live.locks import NodeLocks, OwnerState
+from extender.live.waking import Waker, WakeSettings
+from extender.live.watching import Facts, HandshakeKeeper, NodeSink, OvercommitReporter, PodSink, QuotaSink
 from extender.logs import logger
 
 #: Pods that have ended hold nothing; for a watch they are deleted.

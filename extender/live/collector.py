@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from extender.live.app import LiveExtender
 from extender.live.garbage import GarbagePace
-from extender.live.leadership import LeaseHolder
+from extender.live.leading import LeaseHolder
 
 _TICK_SECONDS = 0.01
 _WINDOW_SECONDS = 60.0

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.quota_object import Quota
+from accounting.quota import Quota
 from accounting.status import Problem
-from extender.cluster import Objects
+from extender.cluster import Objects, collect, garbage_collector_paused
 from extender.config import Settings
+from extender.convert import parse_manifests
 from extender.kube.client import KubeClient
 from extender.kube.listing import Expired, ListSettings, Page, list_pages
 from extender.live.app import RUNNING_PODS
-from extender.loading import collect, garbage_collector_paused
-from extender.manifests import parse_manifests
 
 _TRIES = 3
 #: Pods first: a node that is new by now has no pods in the list, but each pod's node is there.

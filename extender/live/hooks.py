@@ -8,16 +8,14 @@ from itertools import compress
 
 import numpy as np
 
-from accounting.claims import Claims, claim_on, crowded_rows
-from accounting.device_table import BoolArray
+from accounting.answers import Claims, claim_on, crowded_rows
 from accounting.pod import Pod
-from accounting.snapshot import Snapshot
+from accounting.state import BoolArray, Snapshot
 from extender.cluster import Cluster
-from extender.hooks import Hooks
-from extender.live.facts import Facts
-from extender.live.leadership import Leadership
-from extender.live.podtable import PodTable
-from extender.live.waker import Waker
+from extender.live.leading import Leadership
+from extender.live.waking import Waker
+from extender.live.watching import Facts, PodTable
+from extender.verbs import Hooks
 from extender.wire.core_v1 import Pod as WirePod
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from accounting.cache import Cache
 from accounting.packing.fgd import fragmentation
 from accounting.packing.mix import expected
 from accounting.packing.shape import UNITS, need_of, shape_of
 from accounting.packing.state import read_state
 from accounting.packing.workload import Plan, Workload, build_workload, classes_of, plan_of
 from accounting.pod import Pod
-from accounting.snapshot import Snapshot
+from accounting.state import Snapshot
+from accounting.state.cache import Cache
 from extender.simulation.replay import Replay
 from extender.simulation.stream import arrivals
 from extender.simulation.trace import Job, Machine

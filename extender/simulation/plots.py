@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from extender.manifests import InputError
+from extender.convert import InputError
 from extender.simulation.curves import Curve
 
 SUFFIXES = (".svg", ".png")

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accounting.allocate import allocate
-from accounting.cache import Cache
-from accounting.device_table import BoolArray, Int64Array, Rows
-from accounting.filter import feasible_on
+from accounting.answers import allocate, feasible_on
+from accounting.cards import score_nodes
 from accounting.packing.scorer import Packing
 from accounting.packing.shape import UNITS
 from accounting.packing.state import PLENTY_MILLI, read_state
@@ -23,9 +21,9 @@ from accounting.packing.workload import Workload
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
 from accounting.policy import CardKey, CardPolicy, NodePolicy, Policies
-from accounting.score import score_nodes
 from accounting.selection import Selection
-from accounting.snapshot import Snapshot
+from accounting.state import BoolArray, Int64Array, Rows, Snapshot
+from accounting.state.cache import Cache
 from extender.simulation.trace import Job, Machine
 
 #: Policies beside the extender's own, to compare with.

@@ -13,7 +13,7 @@ from pathlib import Path
 from accounting.node import Device, Node
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod
 from accounting.selection import Selection, parse_types
-from extender.manifests import InputError
+from extender.convert import InputError
 
 NODES = "openb_node_list_gpu_node.csv"
 CARD_MEMORY = {"T4": 16_000, "P100": 16_000, "V100M16": 16_000, "V100M32": 32_000, "A10": 24_000}

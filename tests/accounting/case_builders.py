@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from accounting.allocate import Placement, allocate
-from accounting.cache import Cache
-from accounting.demand import ContainerResources, container_request
-from accounting.filter import filter_nodes
+from accounting.answers.allocate import Placement, allocate
+from accounting.answers.filter import filter_nodes
+from accounting.answers.verdicts import Verdict
+from accounting.container_resources import ContainerResources, container_request
 from accounting.holdings import DeviceUse, Total
 from accounting.node import Device, Node
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, State, record_pod
 from accounting.policy import Policies, parse_card_policy
 from accounting.selection import Selection, parse_bool, parse_list, parse_types
+from accounting.state.cache import Cache
 from accounting.status import CODES, Code, Invalid
 from accounting.vendor import NVIDIA, Vendor
-from accounting.verdicts import Verdict
 from tests.builders import make_allocation, make_node, make_pod, uuids_on
 
 CASES = Path(__file__).resolve().parent.parent / "data" / "cases"

@@ -1,6 +1,6 @@
 """The search on one node with cards in MIG mode, in the plainest form: every choice in order of preference.
 
-It exists to be compared with `accounting.mig_search`, which leaves out ways and looks at plain numbers. It must not
+It exists to be compared with `accounting.mig.search`, which leaves out ways and looks at plain numbers. It must not
 leave out anything: what a choice adds up to is looked at when all of it is there. Invariant: whether a card is open and
 in which order cards are preferred comes from `card_fit` and `choice`, as on nodes without MIG mode.
 """
@@ -10,19 +10,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from accounting.card_fit import fitting_cards, memory_of
-from accounting.choice import Preference, ranking
-from accounting.device_table import BoolArray
+from accounting.cards.assignment import Share
+from accounting.cards.card_fit import fitting_cards, memory_of
+from accounting.cards.greedy import Preference, ranking
+from accounting.cards.selection_mask import accepted
 from accounting.holdings import peak_and_steady
-from accounting.mig import EVERY_SLICE, MigLayout, options
-from accounting.mig_budget import Most
-from accounting.mig_cards import mig_cards
-from accounting.mig_fit import Pick, Picks
+from accounting.mig.budget import Most
+from accounting.mig.cards import mig_cards
+from accounting.mig.fit import Pick, Picks
+from accounting.mig_profiles import EVERY_SLICE, MigLayout, options
 from accounting.phases import Asking, Phases
 from accounting.pod import Pod
-from accounting.selection_mask import accepted
-from accounting.share import Share
-from accounting.snapshot import Snapshot, View
+from accounting.state.snapshot import Snapshot, View
+from accounting.state.tables import BoolArray
 
 
 class Reference:

@@ -13,15 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting import quota_reference, reference, reference_state
-from accounting.allocate import Placement, allocate
-from accounting.cache import Cache
-from accounting.explain import explain_node
-from accounting.filter import filter_nodes
+from accounting.answers.allocate import Placement, allocate
+from accounting.answers.explain import explain_node
+from accounting.answers.filter import filter_nodes
 from accounting.holdings import pod_total
 from accounting.node import Node
 from accounting.pod import Container, ContainerKind, Pod
-from accounting.quota import Budget, Left, Limit, QuotaCheck
+from accounting.quota.limits import Budget, Left, Limit, QuotaCheck
+from accounting.reference import fit as reference
+from accounting.reference import quota as quota_reference
+from accounting.reference import state as reference_state
+from accounting.state.cache import Cache
 from accounting.status import CODES, Code
 from tests.builders import (
     app,

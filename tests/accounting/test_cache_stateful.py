@@ -13,13 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from accounting.allocate import allocate
-from accounting.cache import Cache
+from accounting.answers.allocate import allocate
 from accounting.errors import InvariantViolation
 from accounting.node import Node, tie_order
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
-from accounting.snapshot import Snapshot
+from accounting.state.cache import Cache
+from accounting.state.snapshot import Snapshot
 from benchmarks.random_events import NodeNumbers, World, numbers
 from tests.builders import app, make_allocation, make_node, make_pod, snapshot_bytes, uuids_on
 from tests.strategies import NODES, allocations, bound_pods, devices, nodes, pending_pods, unreadable_allocations

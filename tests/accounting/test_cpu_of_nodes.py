@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.cache import Cache
 from accounting.pod_record import PodRecord, record_pod
+from accounting.state.cache import Cache
 from tests.builders import app, make_allocation, make_node, make_pod
 
 

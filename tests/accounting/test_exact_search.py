@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import complete
-from accounting.allocate import allocate
-from accounting.filter import filter_nodes
+from accounting.answers.allocate import allocate
+from accounting.answers.filter import filter_nodes
+from accounting.cards import exact_fit
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.selection import Selection
@@ -133,8 +133,8 @@ def test_numa_bind_holds_in_every_arrangement() -> None:
 
 
 def test_a_single_container_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(complete, "place_largest_first", None)
-    monkeypatch.setattr(complete, "fitting_cards", None)
+    monkeypatch.setattr(exact_fit, "place_largest_first", None)
+    monkeypatch.setattr(exact_fit, "fitting_cards", None)
     for containers in ([app(2000)], [app(2000, count=2)], [init(2000), app(10)], [init(10), app(2000)]):
         assert refusals([cards(1000, 1000)], [], make_pod("p", containers)) == {"n1": Code.INSUFFICIENT_MEMORY}
 
@@ -143,7 +143,7 @@ def test_out_of_steps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     # 7 + 3 + 2 and 4 + 4 + 4; taking the large ones first does not find it.
     pod = make_pod("p", [app(size) for size in (4, 4, 4, 7, 3, 2)])
     assert refusals([cards(12, 12)], [], pod) == {"n1": None}
-    monkeypatch.setattr(complete, "STEPS", 0)
+    monkeypatch.setattr(exact_fit, "STEPS", 0)
     assert refusals([cards(12, 12)], [], pod) == {"n1": Code.SEARCH_LIMIT}
     # Nobody can take it: the necessary test says so without a step.
     pod = make_pod("p", [app(size) for size in (4, 4, 4, 7, 3, 3)])
@@ -154,7 +154,7 @@ def test_out_of_steps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_limit_only_leaves_nodes_undecided(nodes: list[Node], pods: list[Pod], pod: Pod, steps: int) -> None:
     exact = refusals(nodes, pods, pod)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(complete, "STEPS", steps)
+        patch.setattr(exact_fit, "STEPS", steps)
         limited = refusals(nodes, pods, pod)
     for name, code in limited.items():
         assert code in (exact[name], Code.SEARCH_LIMIT)

@@ -11,22 +11,23 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from accounting import reference, reference_state
-from accounting.allocate import Placement, allocate
-from accounting.cache import Cache
-from accounting.card_fit import fitting_cards
-from accounting.filter import filter_nodes
-from accounting.fit import fit_pod
+from accounting.answers.allocate import Placement, allocate
+from accounting.answers.filter import filter_nodes
+from accounting.answers.rejection import FITS, card_ranks
+from accounting.answers.verdicts import Verdict
+from accounting.cards.assignment import Share
+from accounting.cards.card_fit import fitting_cards
+from accounting.cards.fit import fit_pod
+from accounting.cards.score import MAX_SCORE, score_nodes
+from accounting.cards.selection_mask import accepted
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
 from accounting.policy import NodePolicy, Weights
-from accounting.rejection import FITS, card_ranks
-from accounting.score import MAX_SCORE, score_nodes
-from accounting.selection_mask import accepted
-from accounting.share import Share
+from accounting.reference import fit as reference
+from accounting.reference import state as reference_state
+from accounting.state.cache import Cache
 from accounting.status import CODES, Code
-from accounting.verdicts import Verdict
 from tests.builders import (
     app,
     init,

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accounting.answers.filter import filter_nodes
+from accounting.answers.rejection import CHECKS
+from accounting.cards.score import MAX_SCORE, hami_score, node_loads, score_nodes
 from accounting.codec import decode_allocation, encode_allocation
-from accounting.device_table import card_load
-from accounting.filter import filter_nodes
 from accounting.handshake import judge
 from accounting.holdings import DeviceUse, Total, device_uses, pod_total, requested_total
 from accounting.lifecycle import InitStatus, inits_over
-from accounting.mig import MigLayout, MigProfile
+from accounting.mig_profiles import MigLayout, MigProfile
 from accounting.node import Device
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod, UnreadableAllocation
 from accounting.pod_record import PodRecord, State, record_pod
@@ -33,19 +34,18 @@ from accounting.policy import (
     parse_node_policy,
     parse_weights,
 )
-from accounting.quota import QuotaCheck, QuotaTable
-from accounting.quota_object import read_quota
+from accounting.quota.limits import QuotaCheck, QuotaTable
+from accounting.quota.objects import read_quota
 from accounting.register import decode_legacy_register, encode_legacy_register, read_register
-from accounting.rejection import CHECKS
-from accounting.score import MAX_SCORE, hami_score, node_loads, score_nodes
 from accounting.selection import Selection
-from accounting.snapshot import weighted_load
+from accounting.state.snapshot import weighted_load
+from accounting.state.tables import card_load
 from accounting.status import CODES as STATUS_CODES
 from accounting.status import Code, Invalid, ProblemCode
 from accounting.topology import read_links
 from accounting.vendor import NVIDIA
-from extender.allocation_text import mig_text
-from extender.live.handshakes import requested_at
+from extender.convert.allocation_text import mig_text
+from extender.live.watching.handshakes import requested_at
 from tests.accounting.case_builders import (
     APP,
     INIT,

@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(
-    "accounting" if path.stem == "__init__" else f"accounting.{path.stem}"
-    for path in (ROOT / "accounting").glob("*.py")
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in (ROOT / "accounting").rglob("*.py")
 )
 #: What only layers above may use.
 FORBIDDEN = {
@@ -50,7 +50,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_there_are_modules() -> None:
-    assert {"accounting", "accounting.cache", "accounting.filter", "accounting.quantity"} <= set(MODULES)
+    assert {"accounting", "accounting.state.cache", "accounting.answers.filter", "accounting.quantity"} <= set(MODULES)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -73,7 +73,7 @@ def test_the_package_alone_loads_no_module_of_its_own() -> None:
 def test_values_and_rules_need_no_numpy() -> None:
     plain = [
         "accounting.codec",
-        "accounting.demand",
+        "accounting.container_resources",
         "accounting.holdings",
         "accounting.lifecycle",
         "accounting.pod_record",

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting.answers.report import node_report, problem_counts, problems
 from accounting.codec import named_instances, with_instances
 from accounting.holdings import device_uses
-from accounting.mig import (
+from accounting.mig_profiles import (
     EVERY_SLICE,
     UNKNOWN,
     MigInstance,
@@ -28,7 +29,6 @@ from accounting.node import Device
 from accounting.pod import Container, ContainerKind, DeviceRequest, FurtherRow, Pod
 from accounting.pod_record import record_pod
 from accounting.register import read_register
-from accounting.report import node_report, problem_counts, problems
 from accounting.status import Code, ProblemCode
 from tests.accounting.case_builders import APP, INIT, SIDECAR, Cluster, card, memory, node, numbers, pod
 

@@ -12,19 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import mig_fit, reference_state
-from accounting.allocate import Placement, allocate
-from accounting.claims import Claim, Claims, claim_on
-from accounting.explain import explain_node
-from accounting.filter import feasible_on, filter_nodes
+from accounting.answers.allocate import Placement, allocate
+from accounting.answers.claims import Claim, Claims, claim_on
+from accounting.answers.explain import explain_node
+from accounting.answers.filter import feasible_on, filter_nodes
 from accounting.holdings import Total, pod_total
-from accounting.mig import EVERY_SLICE, MigLayout, MigProfile
+from accounting.mig import fit as mig_fit
+from accounting.mig_profiles import EVERY_SLICE, MigLayout, MigProfile
 from accounting.node import Device
 from accounting.pod import Allocation, Container, DeviceRequest, DeviceRow, FurtherRow, Pod
 from accounting.pod_record import record_pod
-from accounting.quota import UNLIMITED, QuotaCheck, QuotaTable
-from accounting.quota_object import read_quota
-from accounting.quota_report import pod_charges
+from accounting.quota.limits import UNLIMITED, QuotaCheck, QuotaTable
+from accounting.quota.objects import read_quota
+from accounting.quota.report import pod_charges
+from accounting.reference import state as reference_state
 from accounting.status import CODES, Code
 from accounting.vendor import NVIDIA
 from tests.accounting.case_builders import APP, INIT, SIDECAR, Cluster, card, memory, node, pod

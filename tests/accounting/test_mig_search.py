@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import mig_fit
-from accounting.mig import EVERY_SLICE, MigInstance, MigLayout, MigProfile, options
-from accounting.mig_budget import Most
-from accounting.mig_fit import place_on_columns, place_on_one
-from accounting.mig_offers import offers_of
+from accounting.mig import fit as mig_fit
+from accounting.mig.budget import Most
+from accounting.mig.fit import place_on_columns, place_on_one
+from accounting.mig.placements import offers_of
+from accounting.mig_profiles import EVERY_SLICE, MigInstance, MigLayout, MigProfile, options
 from accounting.node import Device, Node
 from accounting.pod import Container, ContainerKind, DeviceRequest, FurtherRow, Pod
 from accounting.pod_record import record_pod

@@ -6,11 +6,11 @@ import re
 import pytest
 
 from accounting import pod_state
-from accounting.cache import Cache
 from accounting.node import Device, Node
 from accounting.pod import Container, ContainerKind, DeviceRequest, DeviceRow, Pod
 from accounting.pod_record import record_pod
 from accounting.pod_state import TRANSITIONS, PodEvent, PodState
+from accounting.state.cache import Cache
 
 STATES = (None, *PodState)
 

@@ -10,13 +10,13 @@ from functools import partial
 
 import pytest
 
-from accounting.cache import Cache
 from accounting.holdings import Total
 from accounting.pod import Container, Pod
 from accounting.pod_record import PodRecord, State, record_pod
-from accounting.quota import Exceeded, QuotaCheck, QuotaTable, passed_problem
-from accounting.quota_object import read_quota
+from accounting.quota.limits import Exceeded, QuotaCheck, QuotaTable, passed_problem
+from accounting.quota.objects import read_quota
 from accounting.quota_scope import PodScope, ScopeRequirement, Selector, make_selector, selects
+from accounting.state.cache import Cache
 from accounting.status import ProblemCode
 from accounting.vendor import NVIDIA, Vendor
 from tests.builders import app, init, make_allocation, make_pod, plain, sidecar

@@ -4,11 +4,11 @@ from collections import Counter
 
 from hypothesis import given
 
-from accounting.cache import Cache
+from accounting.answers.report import problem_counts, problems
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
-from accounting.report import problem_counts, problems
+from accounting.state.cache import Cache
 from tests import strategies
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.allocate import allocate
-from accounting.filter import filter_nodes
-from accounting.linked import choose_linked
+from accounting.answers.allocate import allocate
+from accounting.answers.filter import filter_nodes
+from accounting.cards.linked import choose_linked
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.selection import Selection

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from accounting.demand import ContainerResources, api_charge
+from accounting.container_resources import ContainerResources, api_charge
 from accounting.holdings import Total, peak_and_steady, requested_total
 from accounting.pod import Container, ContainerKind, DeviceRequest
 from accounting.pod_record import record_pod

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from accounting.cards.score import node_loads, score_nodes
 from accounting.node import Node
 from accounting.policy import NodePolicy
 from accounting.register import read_register
-from accounting.score import node_loads, score_nodes
 from accounting.selection import Selection, parse_types
 from accounting.status import Code
 from tests.accounting.case_builders import Cluster, asking, card, chosen, memory, node, pod, request_of

@@ -9,13 +9,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.allocate import Placement, allocate
-from accounting.cache import Cache
-from accounting.filter import filter_nodes
+from accounting.answers.allocate import Placement, allocate
+from accounting.answers.filter import filter_nodes
 from accounting.node import Device, Node, tie_order
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, Pod
 from accounting.pod_record import record_pod
 from accounting.selection import Selection
+from accounting.state.cache import Cache
 from accounting.vendor_part import merged, part_of, rows_of, vendor_parts
 from tests.builders import make_pod
 from tests.strategies import devices, requests

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pytest
 
-from accounting.demand import ContainerResources, container_request, container_requests
+from accounting.container_resources import ContainerResources, container_request, container_requests
 from accounting.pod import DeviceRequest
 from accounting.register import ReservedMemory, decode_legacy_register, merge_registers, read_register, with_reserved
 from accounting.selection import type_tokens

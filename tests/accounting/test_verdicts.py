@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import verdicts as module
-from accounting.cache import Cache
-from accounting.device_table import Rows
-from accounting.filter import filter_nodes
+from accounting.answers import verdicts as module
+from accounting.answers.filter import filter_nodes
+from accounting.answers.verdicts import Judge, Verdict, Verdicts
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
-from accounting.snapshot import Snapshot, View
-from accounting.verdicts import Judge, Verdict, Verdicts
+from accounting.state.cache import Cache
+from accounting.state.snapshot import Snapshot, View
+from accounting.state.tables import Rows
 from tests.builders import app, make_allocation, make_devices, make_node, make_pod
 from tests.strategies import NODES, bound_pods, nodes, pending_pods
 

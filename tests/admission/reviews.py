@@ -18,11 +18,11 @@ import aiohttp
 from accounting.vendor import NVIDIA, Vendor
 from extender.admission.service import Admission
 from extender.admission.settings import AdmissionSettings
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
+from extender.cluster.loading import collect
 from extender.config import ServerSettings, Settings
-from extender.loading import collect
-from extender.manifests import parse_manifests
-from extender.server import make_app, start
+from extender.convert.manifests import parse_manifests
+from extender.server.app import make_app, start
 from tests.extender.objects import Json, container, listed
 
 OURS = "gpu-scheduler"

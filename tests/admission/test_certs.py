@@ -19,7 +19,7 @@ from extender.cli import _parser, main
 from extender.commands import certs_live
 from extender.commands.certs import Files, Plan, read_files, renew_files
 from extender.kube.client import KubeClient
-from extender.pki import why_renew
+from extender.security.pki import why_renew
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 

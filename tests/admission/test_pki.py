@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from extender.pki import bundle_of, issue, not_after, why_renew
+from extender.security.pki import bundle_of, issue, not_after, why_renew
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 HOSTS = ("gpu-extender-webhook.kube-system.svc", "127.0.0.1")

@@ -12,7 +12,7 @@ from accounting.pod_record import record_pod
 from extender.admission.http import answered
 from extender.admission.service import Admission
 from extender.config import Settings
-from extender.convert import convert_pod
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 from extender.wire.admission_v1 import decode_review
 from tests.admission.reviews import cluster_of, patched, pod, review

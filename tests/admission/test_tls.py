@@ -12,12 +12,12 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 
-import extender.tls
-from extender.cluster import Cluster
+import extender.security.tls
+from extender.cluster.cluster import Cluster
 from extender.config import ServerSettings, Settings
-from extender.pki import Issued, issue
-from extender.server import WEBHOOK_APP, make_app, start
-from extender.tls import CertificateCollector, Pair, ServingCertificate, TlsError
+from extender.security.pki import Issued, issue
+from extender.security.tls import CertificateCollector, Pair, ServingCertificate, TlsError
+from extender.server.app import WEBHOOK_APP, make_app, start
 from tests.admission.reviews import limits, pod, review
 from tests.extender.objects import container
 
@@ -234,14 +234,14 @@ def test_a_pair_that_is_replaced_while_it_is_read_is_one_change(
     (tmp_path / ("tls.crt" if late == "tls.key" else "tls.key")).write_bytes(
         first.certificate if late == "tls.key" else first.key
     )
-    reading = extender.tls.load_pair
+    reading = extender.security.tls.load_pair
 
     def interrupted(cert_file: str, key_file: str) -> Pair:
-        monkeypatch.setattr(extender.tls, "load_pair", reading)
+        monkeypatch.setattr(extender.security.tls, "load_pair", reading)
         write_pair(tmp_path, second if late == "both" else first)
         return reading(cert_file, key_file)
 
-    monkeypatch.setattr(extender.tls, "load_pair", interrupted)
+    monkeypatch.setattr(extender.security.tls, "load_pair", interrupted)
     assert [certificate.reload_if_changed() for _ in range(4)].count(True) == 1
     assert (certificate.reloads, certificate.failures, certificate.is_stale) == (1, 0, False)
 

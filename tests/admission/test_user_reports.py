@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.quota_object import Quota
+from accounting.quota.objects import Quota
 from accounting.vendor import NVIDIA
 from extender.admission.settings import AdmissionSettings, Privileged
 from extender.config import Settings
-from extender.convert_node import convert_quota
+from extender.convert.node import convert_quota
 from extender.wire.admission_v1 import decode_review
 from extender.wire.core_v1 import ResourceQuota
 from tests.admission.reviews import OURS, PLUGIN_ACCOUNT, SCHEDULER_ACCOUNT, admitting, limits, patched, pod, review

@@ -15,10 +15,10 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from accounting import reference_state
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.reference_state import Amounts
+from accounting.reference import state as reference_state
+from accounting.reference.state import Amounts
 from benchmarks.kill_watcher import read_node, read_pod
 from tests.apiserver.beside import Beside
 

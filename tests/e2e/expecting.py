@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accounting.status import Code
-from extender.texts import TEXT
+from extender.verbs.texts import TEXT
 from tests.e2e.audit import condition
 from tests.e2e.language import Given, card_uuid, pod_of
 from tests.e2e.telling import PODS, QUOTAS, Json, Telling, as_list, without

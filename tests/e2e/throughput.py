@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import orjson
 
-from accounting import reference_state
+from accounting.reference import state as reference_state
 from benchmarks.kill_watcher import read_node, read_pod
 from tests.e2e.control_plane import ADMIN_TOKEN, ControlPlane, Json, scheduler_configuration
 from tests.e2e.language import node_of, pod_of

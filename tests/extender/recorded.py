@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from extender.cluster import Cluster, Objects
+from extender.cluster.cluster import Cluster, Objects
+from extender.cluster.loading import collect
 from extender.config import Settings
-from extender.loading import collect
-from extender.manifests import parse_manifests
+from extender.convert.manifests import parse_manifests
 from tests.extender.objects import COUNT, Json, asks, container, listed, node, pod, rows
 
 PAYLOADS = Path(__file__).resolve().parent.parent / "data" / "payloads"

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import aiohttp
 
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
+from extender.cluster.loading import collect
 from extender.config import ServerSettings, Settings
-from extender.loading import collect
-from extender.manifests import parse_manifests
-from extender.server import make_app, start
+from extender.convert.manifests import parse_manifests
+from extender.server.app import make_app, start
 from tests.extender.objects import Json, listed
 
 

@@ -9,9 +9,9 @@ import asyncio
 import pytest
 
 from accounting.status import Code
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
-from extender.texts import wire_text
+from extender.verbs.texts import wire_text
 from tests.extender.objects import (
     ALLOCATION,
     Json,

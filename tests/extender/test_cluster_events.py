@@ -10,17 +10,17 @@ import random
 
 import pytest
 
-from accounting.cache import Cache
+from accounting.answers.report import device_reports
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
-from accounting.report import device_reports
-from extender.api import posted_pod
-from extender.cluster import Cluster, Objects
+from accounting.state.cache import Cache
+from extender.cluster.cluster import Cluster, Objects
+from extender.cluster.loading import collect
 from extender.config import Settings
-from extender.loading import collect
-from extender.manifests import parse_manifests
-from extender.render import pod_entry
-from extender.verbs import Verbs
+from extender.convert.manifests import parse_manifests
+from extender.reports.render import pod_entry
+from extender.server.api import posted_pod
+from extender.verbs.verbs import Verbs
 from tests.extender.objects import (
     ALLOCATION,
     Json,

@@ -12,10 +12,10 @@ import pytest
 from accounting.node import Node
 from accounting.pod import ContainerKind, DeviceRequest, Pod, UnreadableAllocation
 from accounting.policy import CardKey, NodePolicy, Weights
-from accounting.quota_object import Quota
+from accounting.quota.objects import Quota
 from extender.config import Settings
-from extender.convert import convert_pod
-from extender.convert_node import convert_node, convert_quota
+from extender.convert.node import convert_node, convert_quota
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 from tests.extender.objects import (
     CORDON,

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from extender.config import Settings
-from extender.convert import convert_pod
-from extender.convert_node import convert_node
-from extender.cpu import pod_cpu_milli
+from extender.convert.cpu import pod_cpu_milli
+from extender.convert.node import convert_node
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 
 

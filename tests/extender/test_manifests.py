@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.manifests import InputError, Manifest, parse_manifests
+from extender.convert.manifests import InputError, Manifest, parse_manifests
 from extender.wire import core_v1
 from tests.extender.objects import Json, node, phased, pod, terminated
 

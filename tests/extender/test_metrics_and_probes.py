@@ -7,7 +7,7 @@ Invariant: what Prometheus reads follows the state, and no label names a pod, a 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from accounting import complete
+from accounting.cards import exact_fit
 from tests.extender.objects import STEADY, asks, bound, container, node, phased, pod, quota
 from tests.extender.serving import Client, asked, serving
 
@@ -89,7 +89,7 @@ async def test_exact_searches_and_their_limit_are_counted(monkeypatch: pytest.Mo
         assert value(read, "exact_searches_total") == value(read, "exact_search_limits_total") == 0
         found = await client.filter(pod("p", apps), "n1")
         assert found["NodeNames"] == ["n1"]
-        monkeypatch.setattr(complete, "STEPS", 0)
+        monkeypatch.setattr(exact_fit, "STEPS", 0)
         cut_off = await client.filter(pod("q", apps), "n1")
         assert cut_off["FailedNodes"]["n1"].startswith("SearchLimit: ")
         read = await samples(client)

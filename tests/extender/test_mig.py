@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from accounting.mig import MigInstance
+from accounting.mig_profiles import MigInstance
 from accounting.pod import Pod
 from extender.config import Settings
-from extender.convert import convert_pod
-from extender.live.annotations import MIG, bind_annotations
+from extender.convert.annotations import MIG, bind_annotations
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 from tests.extender.inside import run_inside
 from tests.extender.objects import (

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from accounting.holdings import Total, requested_total
 from accounting.pod import Pod
-from accounting.quota import QuotaTable
-from accounting.quota_object import managed_resources, read_quota
+from accounting.quota.limits import QuotaTable
+from accounting.quota.objects import managed_resources, read_quota
 from accounting.vendor import NVIDIA
 from extender.config import Settings
-from extender.convert import convert_pod
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 from tests.extender.objects import (
     COUNT,

@@ -9,7 +9,7 @@ import pytest
 
 from accounting.quota_scope import PodScope
 from extender.config import Settings
-from extender.convert import convert_pod
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 from tests.extender.objects import Json, asks, container, pod, sidecar
 

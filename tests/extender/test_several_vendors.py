@@ -15,14 +15,14 @@ import pytest
 
 from accounting.pod import UnreadableAllocation
 from accounting.vendors import HYGON, VENDORS
-from extender.allocation_text import join_texts, pack_rows, unpack_rows
 from extender.cli import main
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
-from extender.convert import convert_pod
-from extender.convert_node import convert_node, convert_quota
-from extender.live.annotations import bind_annotations
-from extender.verbs import Verbs
+from extender.convert.allocation_text import join_texts, pack_rows, unpack_rows
+from extender.convert.annotations import bind_annotations
+from extender.convert.node import convert_node, convert_quota
+from extender.convert.pod import convert_pod
+from extender.verbs.verbs import Verbs
 from extender.wire import core_v1
 from tests.extender.inside import run_inside
 from tests.extender.objects import ALLOCATION, Json, card, container, listed, node, pod, quota

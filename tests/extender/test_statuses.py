@@ -12,7 +12,7 @@ import pytest
 
 from accounting.pod import Pod
 from extender.config import Settings
-from extender.convert import convert_pod
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 from tests.extender.objects import FINISHED, Json, asks, container, pod, running, sidecar, status_of, terminated
 

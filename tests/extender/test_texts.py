@@ -5,7 +5,7 @@ import re
 import pytest
 
 from accounting.status import CODES, Code
-from extender.texts import TEXT, WIRE_TEXTS
+from extender.verbs.texts import TEXT, WIRE_TEXTS
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -16,7 +16,7 @@ from accounting.pod_record import record_pod
 from accounting.vendor import DEFAULT_VENDOR_KEY, NVIDIA
 from accounting.vendors import VENDORS
 from extender.config import Settings
-from extender.convert import allocation_of, convert_without_rows, held_or_rows, rows_text
+from extender.convert.pod import allocation_of, convert_without_rows, held_or_rows, rows_text
 from extender.wire import core_v1, watched
 
 FURTHER = tuple(vendor for vendor in VENDORS.values() if vendor.key != DEFAULT_VENDOR_KEY)

@@ -25,14 +25,14 @@ from kubernetes_asyncio.client import Configuration
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from extender.config import ServerSettings, Settings
-from extender.hooks import Hooks
 from extender.kube.client import KubeClient
 from extender.kube.connection import Connection
 from extender.kube.reflector import ReflectorSettings
 from extender.live.app import LiveExtender, LiveSettings
-from extender.live.bindattempt import BindSettings
-from extender.live.waker import WakeSettings
-from extender.server import OnAnswer, make_app, start
+from extender.live.binding.attempt import BindSettings
+from extender.live.waking.waker import WakeSettings
+from extender.server.app import OnAnswer, make_app, start
+from extender.verbs.hooks import Hooks
 from extender.wire.extender_v1 import BindingArgs
 from tests.apiserver.beside import Beside
 from tests.apiserver.kubelets import Kubelets

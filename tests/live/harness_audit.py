@@ -7,15 +7,15 @@ write the node concerned is computed anew by the reference.
 
 import msgspec
 
-from accounting import reference_state
 from accounting.node import Node
 from accounting.pod import Pod
-from accounting.reference_state import Amounts
+from accounting.reference import state as reference_state
+from accounting.reference.state import Amounts
 from benchmarks.random_events import expected_numbers, numbers
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
-from extender.convert import convert_pod
-from extender.convert_node import convert_node
+from extender.convert.node import convert_node
+from extender.convert.pod import convert_pod
 from extender.wire import core_v1
 from tests.apiserver.history import Event
 from tests.apiserver.resources import NODES, PODS, Resource

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from accounting.vendors import HYGON
 from extender.config import Settings
-from extender.live.annotations import NODE_LOCK
+from extender.convert.annotations import NODE_LOCK
 from tests.extender.objects import Json, asks, container, node, pod
 from tests.live.harness import Bench
 

@@ -4,7 +4,7 @@ It exists so that a test of waking shows only what frees room, and whom that wak
 Invariant: a wake is a patch of the pending pod that the API server sees.
 """
 
-from extender.live.annotations import RETRY_AT
+from extender.convert.annotations import RETRY_AT
 from tests.apiserver.resources import PODS
 from tests.extender.objects import Json
 from tests.live.harness import Bench

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extender.kube.client import JSON, Answer, KubeClient, Unknown
-from extender.live.election import LeaderElector
-from extender.live.following import LeaseFollower
-from extender.live.leadership import LeaseHolder, steady_seconds
-from extender.live.lease import LeaseSettings
+from extender.live.leading.election import LeaderElector
+from extender.live.leading.following import LeaseFollower
+from extender.live.leading.leadership import LeaseHolder, steady_seconds
+from extender.live.leading.lease import LeaseSettings
 from tests.apiserver.resources import LEASES
 from tests.apiserver.server import ApiServer
 from tests.live.harness import Kube, eventually

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from extender.config import Settings
 from extender.kube.client import Fence, KubeClient
 from extender.live.app import LiveExtender, LiveSettings
-from extender.live.leadership import LeaseHolder, steady_seconds
+from extender.live.leading.leadership import LeaseHolder, steady_seconds
 from extender.wire.extender_v1 import BindingArgs
 from tests.live.harness import eventually
 from tests.live.kube_harness import connection_to

@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from accounting.pod_state import PodState
-from extender.live.annotations import RETRY_AT
+from extender.convert.annotations import RETRY_AT
 from tests.extender.objects import ALLOCATION, card, node, pod, rows
 from tests.live.harness import eventually, running
 from tests.live.harness_pods import bound_by_card, state, whole

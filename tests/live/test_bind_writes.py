@@ -10,9 +10,9 @@ import json
 import pytest
 
 from accounting.pod_state import PodState
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
-from extender.live.annotations import BIND_PHASE, BIND_TIME, MIG, NODE, TIME, first_illegal_key
+from extender.convert.annotations import BIND_PHASE, BIND_TIME, MIG, NODE, TIME, first_illegal_key
 from tests.apiserver.resources import PODS
 from tests.builders import app, make_allocation, make_node, make_pod
 from tests.extender.objects import ALLOCATION, Json, asks, container, node, pod, rows, sidecar

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from accounting.cache import Cache
-from extender.cluster import Cluster
+from accounting.state.cache import Cache
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
 from extender.kube.reflector import Change
-from extender.live.facts import Facts
-from extender.live.sinks import PodSink
+from extender.live.watching.facts import Facts
+from extender.live.watching.sinks import PodSink
 
 
 def _sink() -> tuple[Cache, PodSink, Facts]:

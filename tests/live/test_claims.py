@@ -12,7 +12,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from accounting.claims import MAX_AGE_SECONDS, Claim, Claims, claim_on, crowded_rows, hold
+from accounting.answers.claims import MAX_AGE_SECONDS, Claim, Claims, claim_on, crowded_rows, hold
 from accounting.holdings import DeviceUse
 from accounting.pod_record import record_pod
 from tests.builders import app, make_allocation, make_cache, make_device, make_node, make_pod

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from extender.live.leadership import steady_seconds
-from extender.live.lease import LeaseSettings
+from extender.live.leading.leadership import steady_seconds
+from extender.live.leading.lease import LeaseSettings
 from tests.apiserver.server import ApiServer
 from tests.live.harness import eventually
 from tests.live.leader_harness import Candidate, candidate, delete_lease, lease_of, write_lease

@@ -13,7 +13,7 @@ import pytest
 
 from accounting.handshake import Handshake, judge
 from accounting.vendors import HYGON
-from extender.live.handshakes import HandshakeKeeper, requested_at
+from extender.live.watching.handshakes import HandshakeKeeper, requested_at
 from tests.extender.objects import Json, node, pod
 from tests.live.harness import Bench, eventually, running
 from tests.live.harness_locks import TWO_VENDORS, hygon_register

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from accounting.pod_state import PodState
-from extender.live.lease import LeaseSettings
+from extender.live.leading.lease import LeaseSettings
 from tests.apiserver.resources import PODS
 from tests.extender.objects import Json, node, pod
 from tests.live.harness import Bench, eventually, live_settings, running
@@ -82,7 +82,7 @@ async def test_where_pods_cannot_be_moved_on_the_time_of_a_write_is_waited_out(
 ) -> None:
     async with running(node("n1"), http_timeout_seconds=0.6) as bench:
         if why == "too many":
-            monkeypatch.setattr("extender.live.latebindings._MOST_PODS", 0)
+            monkeypatch.setattr("extender.live.binding.latebindings._MOST_PODS", 0)
         else:
             bench.api.faults.add(fault="status", code=403, resource="pods", verb="patch")
         late = await killed_with_a_binding_under_way(bench, 0.4)

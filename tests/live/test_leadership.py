@@ -12,8 +12,8 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from extender.live.leadership import SoleLeader, steady_seconds
-from extender.live.lease import LeaseSettings
+from extender.live.leading.leadership import SoleLeader, steady_seconds
+from extender.live.leading.lease import LeaseSettings
 from tests.apiserver.server import ApiServer
 from tests.live.harness import Kube, eventually
 from tests.live.leader_harness import (
@@ -238,7 +238,7 @@ async def test_a_lease_deleted_by_hand_is_waited_out() -> None:
 
 
 async def test_a_single_replica_leads_once_it_is_prepared_even_after_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.live.leadership._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("extender.live.leading.leadership._RETRY_SECONDS", 0.01)
     told: list[bool] = []
 
     async def on_elected(others_unknown: bool) -> None:

@@ -4,8 +4,8 @@ It exists because whoever finds the Lease given up does not wait. It must not bi
 test_late_bindings do. Invariant: no test depends on a candidate being quick.
 """
 
-from extender.live.leadership import steady_seconds
-from extender.live.lease import LeaseSettings
+from extender.live.leading.leadership import steady_seconds
+from extender.live.leading.lease import LeaseSettings
 from tests.apiserver.server import ApiServer
 from tests.live.harness import eventually
 from tests.live.leader_harness import (

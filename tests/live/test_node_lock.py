@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from extender.live.annotations import BIND_PHASE, NODE_LOCK
-from extender.live.lockowner import LockOwner, parse_lock
+from extender.convert.annotations import BIND_PHASE, NODE_LOCK
+from extender.live.locks.lockowner import LockOwner, parse_lock
 from tests.apiserver.resources import PODS
 from tests.extender.objects import Json, asks, bound, container, node, pod, sidecar
 from tests.live.harness import Bench, eventually, running

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 import pytest
 
 from accounting.pod_state import PodState
+from extender.convert.annotations import NODE_LOCK
 from extender.kube.client import KubeClient
-from extender.live.annotations import NODE_LOCK
-from extender.live.facts import Facts, NodeFacts
-from extender.live.lockowner import OwnerState
-from extender.live.nodelock import Contended, NodeLocks
+from extender.live.locks.lockowner import OwnerState
+from extender.live.locks.nodelock import Contended, NodeLocks
+from extender.live.watching.facts import Facts, NodeFacts
 from tests.extender.objects import ALLOCATION, Json, bound, node, pod
 from tests.live.harness import eventually, running
 from tests.live.harness_locks import (

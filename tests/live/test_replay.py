@@ -17,9 +17,9 @@ from accounting.policy import NodePolicy, Policies, parse_card_policy
 from accounting.vendor import NVIDIA
 from benchmarks.kill_trial import Settings, run
 from extender import config
-from extender.cluster import Cluster
-from extender.journal import FileJournal, Start, read_journal
-from extender.recording import Recorder
+from extender.cluster.cluster import Cluster
+from extender.journal.journal import FileJournal, Start, read_journal
+from extender.journal.recording import Recorder
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 from tests.extender import processes

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from extender.live.app import LiveSettings
-from extender.live.lease import LeaseSettings
+from extender.live.leading.lease import LeaseSettings
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, bound, node, pod
 from tests.live.harness import Extender, Kube, eventually, live_settings

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from extender.live.election import LeaderElector
+from extender.live.leading.election import LeaderElector
 from tests.apiserver.resources import EVENTS
 from tests.live.harness import eventually, names
 from tests.live.leader_harness import holder_of

@@ -16,8 +16,8 @@ import pytest
 
 from extender.kube.listing import ListSettings
 from extender.live.app import RUNNING_PODS
-from extender.live.comparing import Comparer, CompareSettings, Comparison
-from extender.live.views import NodeView, PodView, QuotaView
+from extender.live.comparing.comparing import Comparer, CompareSettings, Comparison
+from extender.live.comparing.views import NodeView, PodView, QuotaView
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import ALLOCATION, COUNT, Json, bound, listed, node, pod, quota, status_of

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from extender.live.app import LiveSettings
-from extender.live.lease import LeaseSettings
+from extender.live.leading.lease import LeaseSettings
 from tests.extender.objects import (
     CORDON,
     REGISTER,

@@ -7,7 +7,7 @@ waker beyond how many it remembers. Invariant: a wake is a patch of the pending 
 import asyncio
 from functools import partial
 
-from extender.live.waker import WakeSettings
+from extender.live.waking.waker import WakeSettings
 from tests.extender.objects import (
     CORDON,
     bound,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from accounting.cache import Cache
 from accounting.node import Device, Node
 from accounting.packing.mix import expected
 from accounting.packing.shape import shape_of
@@ -10,6 +9,7 @@ from accounting.packing.workload import Workload, build_workload, plan_of
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod
 from accounting.policy import make_policies
 from accounting.selection import Selection, parse_types
+from accounting.state.cache import Cache
 
 
 def card_node(name: str, cards: int = 2, *, cpu: int = 16_000, model: str = "T4", memory: int = 10_000) -> Node:

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.packing import fgd, reference, table
+from accounting.packing import fgd, table
 from accounting.packing.mix import Offer
 from accounting.packing.offers import Offers, offers_for
 from accounting.packing.shape import UNITS, CardClass, Need, Shape
 from accounting.packing.state import NodeState, state_after
 from accounting.packing.table import ETA, ONE, Arrival
+from accounting.reference import packing as reference
 
 _CARD = CardClass("T4", 1000, 100, 100)
 _units = st.integers(1, 100)

@@ -6,7 +6,7 @@ import pytest
 
 from accounting.policy import NodePolicy, make_policies
 from benchmarks.packing_http import compare, node_manifest
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
 from extender.config import Settings
 from extender.simulation.curves import make_scenario
 from extender.simulation.trace import Machine, read_jobs, read_machines

@@ -8,13 +8,13 @@ import pytest
 
 from accounting.node import Node
 from accounting.policy import make_policies
-from extender.cluster import Cluster
+from extender.cluster.cluster import Cluster
+from extender.cluster.learning import EVERY, FIRST_AFTER, Learner
 from extender.config import Settings
-from extender.journal import FileJournal, read_journal
-from extender.learning import EVERY, FIRST_AFTER, Learner
-from extender.recording import Recorder
-from extender.replaying import Replay
-from extender.verbs import Verbs
+from extender.journal.journal import FileJournal, read_journal
+from extender.journal.recording import Recorder
+from extender.live.replaying import Replay
+from extender.verbs.verbs import Verbs
 from tests.packing.builders import SOME_PODS, card_node, named, share_pod
 
 
@@ -99,9 +99,9 @@ async def test_the_event_loop_goes_on_while_tables_are_built() -> None:
 async def test_a_failed_build_does_not_end_the_learning(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = _cluster()
     learner = Learner(cluster, SOME_PODS)
-    monkeypatch.setattr("extender.learning._LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("extender.cluster.learning._LOOK_SECONDS", 0.001)
     with monkeypatch.context() as patch:
-        patch.setattr("extender.learning.build_workload", lambda *_: 1 / 0)
+        patch.setattr("extender.cluster.learning.build_workload", lambda *_: 1 / 0)
         async with learner.running():
             await asyncio.sleep(0.02)
         assert cluster.packing.workload is None

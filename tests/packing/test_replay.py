@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from accounting.filter import feasible_on
+from accounting.answers.filter import feasible_on
 from accounting.policy import NodePolicy
-from extender.manifests import InputError
+from extender.convert.manifests import InputError
 from extender.simulation.curves import make_scenario, run, summary
 from extender.simulation.replay import POLICIES, RANDOM, Replay
 from extender.simulation.stream import arrivals

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accounting.allocate import allocate
-from accounting.cache import Cache
-from accounting.filter import feasible_on
+from accounting.answers.allocate import allocate
+from accounting.answers.filter import feasible_on
+from accounting.cards.score import MAX_SCORE, score_nodes
 from accounting.packing.scorer import Packing, Scorer
 from accounting.packing.workload import Workload
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
 from accounting.policy import NodePolicy
-from accounting.score import MAX_SCORE, score_nodes
+from accounting.state.cache import Cache
 from tests.builders import uuids_on
 from tests.packing.builders import SOME_PODS, card_node, cluster_of, named, share_pod, workload_of
 

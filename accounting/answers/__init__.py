@@ -1,0 +1,35 @@
+"""What the verbs and the commands ask: filter, allocate, explain, claims and the report.
+
+The top of `accounting`: every other package may be used here, and nothing here is used below.
+"""
+
+from accounting.answers.allocate import Placement, allocate, allocate_in
+from accounting.answers.claims import Claim, Claims, claim_of, claim_on, crowded_rows, hold_claim, place_beside
+from accounting.answers.explain import explain_node
+from accounting.answers.filter import feasible_on, filter_nodes
+from accounting.answers.report import DeviceReport, device_reports, node_report, problem_counts, problems
+from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
+
+__all__ = [
+    "Claim",
+    "Claims",
+    "CodeArray",
+    "DeviceReport",
+    "Placement",
+    "Verdict",
+    "Verdicts",
+    "allocate",
+    "allocate_in",
+    "claim_of",
+    "claim_on",
+    "crowded_rows",
+    "device_reports",
+    "explain_node",
+    "feasible_on",
+    "filter_nodes",
+    "hold_claim",
+    "node_report",
+    "place_beside",
+    "problem_counts",
+    "problems",
+]

@@ -1,0 +1,205 @@
+"""Claims: where pods that passed filter will probably go.
+
+Why it exists: kube-scheduler filters the next pod before the last one is bound, and all members of a gang before the
+first bind, so the cards that they will take still look free. It must not refuse anything. Invariants: a claim is a
+hint: it moves a node behind others in the order, and a pod to another card of its node, where there is one; a pod has
+at most one claim; putting an equal claim changes nothing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from accounting.answers.allocate import Placement, allocate, allocate_in
+from accounting.answers.filter import feasible_on
+from accounting.holdings import DeviceUse, requested_total
+from accounting.pod import Pod, demand_of
+from accounting.quota import Budget
+from accounting.state import BoolArray, Snapshot, View
+from accounting.state.cache import Cache
+from accounting.vendor_part import vendor_parts
+
+#: A claim that nobody ends (the scheduler chose another node, or gave up) is forgotten after this time.
+MAX_AGE_SECONDS = 2.0
+#: Pods and nodes for which it is remembered what was worked out last.
+_REMEMBERED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a pod would hold on the node where it will probably go."""
+
+    node: str
+    uses: tuple[DeviceUse, ...]
+    count: int
+    """Of the first vendor's cards, at the peak."""
+    further_counts: tuple[tuple[str, int], ...] = ()
+    """(vendor key, count) of all other vendors' cards."""
+
+
+class Claims:
+    """The claims of all pods, oldest first. Time is the caller's, in seconds of any steady clock."""
+
+    def __init__(self, max_age_seconds: float = MAX_AGE_SECONDS) -> None:
+        self.max_age_seconds = max_age_seconds
+        self._claims: OrderedDict[str, tuple[float, Claim]] = OrderedDict()  # pod UID -> when made, claim
+        self.version = 0
+        self.on_change: Callable[[str, Claim | None, float], None] | None = None
+        """Told of every claim made (with its time) and ended (None), for the journal."""
+        self.placed: OrderedDict[tuple[str, str], tuple[object, Placement | None]] = OrderedDict()
+        """Pod UID, node -> the cards worked out last, after what they follow from; no claim, and never the answer to
+        another question."""
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def node_of(self, uid: str) -> str | None:
+        """Return the node that a pod's claim names; None if it has no claim."""
+        known = self._claims.get(uid)
+        return None if known is None else known[1].node
+
+    def get(self, uid: str) -> Claim | None:
+        """Return a pod's claim."""
+        known = self._claims.get(uid)
+        return None if known is None else known[1]
+
+    def put(self, uid: str, claim: Claim, now: float) -> None:
+        """Make or replace a pod's claim."""
+        known = self._claims.pop(uid, None)
+        self._claims[uid] = (now, claim)
+        self.version += known is None or known[1] != claim
+        if self.on_change is not None:
+            self.on_change(uid, claim, now)
+
+    def drop(self, uid: str) -> None:
+        """End a pod's claim: it was bound, filtered again, refused or deleted."""
+        if self._claims.pop(uid, None) is not None:
+            self.version += 1
+            if self.on_change is not None:
+                self.on_change(uid, None, 0.0)
+
+    def expire(self, now: float) -> None:
+        """End claims that are too old."""
+        while self._claims:
+            uid, (made, _) = next(iter(self._claims.items()))
+            if now - made <= self.max_age_seconds:
+                return
+            self.drop(uid)
+
+    def by_node(self, cache: Cache, without_uid: str) -> dict[str, list[Claim]]:
+        """Return the other pods' claims by node. A pod that is booked needs none, wherever it went."""
+        nodes: dict[str, list[Claim]] = {}
+        for uid, (_, claim) in self._claims.items():
+            if uid != without_uid and cache.state(uid) is None:
+                nodes.setdefault(claim.node, []).append(claim)
+        return nodes
+
+
+def crowded_rows(cache: Cache, snapshot: Snapshot, pod: Pod, claims: Claims) -> BoolArray | None:
+    """Return (row,): the nodes where the pod would not fit beside what others claim; None if nobody claims anything."""
+    claimed = {node: found for node, found in claims.by_node(cache, pod.uid).items() if node in snapshot.rows}
+    if not claimed:
+        return None
+    rows = np.array([snapshot.rows[node] for node in claimed])
+    view = snapshot.take(rows)
+    for column, (node, found) in enumerate(claimed.items()):
+        for claim in found:
+            hold_claim(view, column, cache.positions(node), claim, snapshot.vendors)
+    crowded = np.zeros(snapshot.columns, np.bool_)
+    crowded[rows] = ~feasible_on(view.refreshed(), pod, snapshot)
+    return crowded
+
+
+def claim_on(
+    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: Budget | None = None
+) -> Claim | None:
+    """Return what the pod would hold on a node beside what others claim there.
+
+    Where it does not fit beside them, what it would hold alone; None if it does not fit at all. `budget`: as for
+    `allocate`.
+    """
+    row = snapshot.rows.get(node)
+    if row is None:
+        return None
+    uuids = {position: uuid for uuid, position in cache.positions(node).items()}
+    beside = place_beside(cache, snapshot, pod, node, claims, budget)
+    placement = beside or allocate(snapshot, pod, row, uuids, budget)
+    return None if placement is None else claim_of(pod, node, placement, snapshot)
+
+
+def claim_of(pod: Pod, node: str, placement: Placement, snapshot: Snapshot) -> Claim:
+    """Return what a pod with these cards would hold on a node."""
+    counts = {part.selection.vendor: requested_total(part.containers)[0].count for part in vendor_parts(pod)}
+    count = counts.pop(next(iter(snapshot.vendors)), 0)
+    return Claim(node, placement.peak, count, tuple(sorted(counts.items())))
+
+
+def place_beside(
+    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: Budget | None = None
+) -> Placement | None:
+    """Return the pod's cards on a node such that the others' claims there keep their room; None if it cannot be.
+
+    Worked out once while nothing on the node changes: prioritize claims what bind then books.
+    """
+    row = snapshot.rows.get(node)
+    if row is None:
+        return None
+    others = claims.by_node(cache, pod.uid).get(node, [])
+    basis = _Basis(cache, int(snapshot.stamps[row]), demand_of(pod), tuple(others), budget)
+    known = claims.placed.get((pod.uid, node))
+    if known is not None and known[0] == basis:
+        return known[1]
+    placement = _place_beside(cache, snapshot, pod, node, others, budget)
+    claims.placed[pod.uid, node] = basis, placement
+    if len(claims.placed) > _REMEMBERED:
+        claims.placed.popitem(last=False)
+    return placement
+
+
+class _Basis(NamedTuple):
+    """Everything that a pod's cards on a node follow from; equal ones give equal cards."""
+
+    cache: Cache
+    stamp: int
+    demand: object
+    others: tuple[Claim, ...]
+    budget: Budget | None
+
+
+def _place_beside(
+    cache: Cache, snapshot: Snapshot, pod: Pod, node: str, others: Sequence[Claim], budget: Budget | None
+) -> Placement | None:
+    positions = cache.positions(node)
+    view = snapshot.take(np.array([snapshot.rows[node]]))
+    if others:
+        for claim in others:
+            hold_claim(view, 0, positions, claim, snapshot.vendors)
+        view = view.refreshed()
+    uuids = {position: uuid for uuid, position in positions.items()}
+    return allocate_in(view, pod, snapshot, uuids, budget)
+
+
+def hold_claim(view: View, column: int, positions: Mapping[str, int], claim: Claim, vendors: Mapping[str, int]) -> None:
+    """Add what a claim names; see `hold`."""
+    for vendor, count in claim.further_counts:
+        view.count_of(vendors[vendor])[column] += count
+    hold(view, column, positions, claim.uses, claim.count)
+
+
+def hold(view: View, column: int, positions: Mapping[str, int], uses: tuple[DeviceUse, ...], count: int) -> None:
+    """Add what a pod would hold to the requested numbers of a view's column; the view must be refreshed afterwards."""
+    requested = view.requested
+    requested.count[column] += count
+    for uuid, slots, memory, cores, exclusive, crowded in uses:
+        position = positions.get(uuid)
+        if position is None:
+            continue
+        cell = position, column
+        requested.slots[cell] += slots
+        requested.memory[cell] += memory
+        requested.cores[cell] += cores
+        requested.exclusive[cell] += exclusive
+        requested.holders[cell] += 1 + crowded

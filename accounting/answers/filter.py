@@ -1,0 +1,215 @@
+"""Which nodes can take a pod, and why the others cannot.
+
+Why it exists: this is the answer to kube-scheduler's filter. It must not know the wire. Invariant: it reads a snapshot
+and changes nothing; a pod's own booking never counts against it.
+"""
+
+import numpy as np
+
+from accounting.answers.rejection import node_codes
+from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
+from accounting.cards import accepted_vendor, fit_pod
+from accounting.holdings import requested_total
+from accounting.mig import Searched, place_on_columns
+from accounting.pod import Pod, demand_of
+from accounting.quota import UNLIMITED, Budget, QuotaCheck, within
+from accounting.state import BoolArray, Int32Array, Rows, Snapshot, View
+from accounting.status import CODE_NUMBER, Code
+from accounting.vendor_part import vendor_parts
+
+#: Different questions whose hopeless nodes a snapshot remembers.
+_REMEMBERED = 64
+#: Below this share of all rows, fitting the asked rows alone costs less than fitting every row.
+_WORTH_TAKING = 0.5
+
+
+def filter_nodes(
+    snapshot: Snapshot,
+    pod: Pod,
+    rows: Rows,
+    own: tuple[int, Snapshot] | None = None,
+    quota: QuotaCheck = UNLIMITED,
+    verdicts: Verdicts | None = None,
+) -> Verdict:
+    """Judge the asked rows of a snapshot; -1 stands for a node that is not known.
+
+    `own`: the row where this pod is booked already, and the one-row state of that node without it. `quota`: what the
+    quotas of the pod's namespace say of it. `verdicts`: what was said before on snapshots of the same cache.
+    """
+    if not pod.asks:
+        return _uniform(len(rows), None)
+    if pod.invalid:
+        return _uniform(len(rows), Code.INVALID_REQUEST)
+    if quota.exceeded:
+        return _uniform(len(rows), Code.QUOTA_EXCEEDED)
+    known = rows >= 0
+    few = len(rows) < _WORTH_TAKING * snapshot.columns
+    if few and (verdicts is None or not verdicts.knows(snapshot, pod)):
+        asked = np.maximum(rows, 0)
+        verdict = _judge(snapshot.take(asked), pod, snapshot, asked, quota.budget)
+    else:
+        verdict = _every_row(snapshot, pod, quota.budget, verdicts).of(np.maximum(rows, 0))
+    if own is not None:
+        row, without = own
+        single = _judge(without, pod, without, np.arange(without.columns), quota.budget)
+        here = np.flatnonzero(rows == row)
+        verdict.put(here, single.of(np.zeros_like(here)))
+    return _with_unknown(verdict, ~known)
+
+
+def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: Budget | None = None) -> BoolArray:
+    """Return (column,): whether each node can take the pod: cards, node-level rules and a budget together."""
+    feasible = node_open(view, pod, snapshot)
+    for part in vendor_parts(pod):
+        wanted = feasible
+        feasible = wanted & fit_pod(view, part, snapshot, choose_cards=False, wanted=wanted).feasible
+        own = None if budget is None else budget.of_vendor(part.selection.vendor)
+        if own is not None and own.mib_of_shared_cards is not None:
+            columns = np.flatnonzero(feasible)
+            feasible[columns] = within(view.take(columns), part, snapshot, own.mib_of_shared_cards).feasible
+        feasible |= place_on_columns(view, part, snapshot, wanted & ~feasible, own and own.most).feasible
+    return feasible
+
+
+def node_open(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
+    """Return (column,): whether a node may take the pod apart from its cards."""
+    is_open = _admits(view)
+    for part in vendor_parts(pod):
+        is_open = is_open & _count_fits(view, part, snapshot)
+    return is_open
+
+
+def _admits(view: View) -> BoolArray:
+    """Return (column,): whether a node takes pods at all."""
+    admits: BoolArray = view.nodes.registered & (view.requested.node_blocks == 0)
+    return admits
+
+
+def _every_row(snapshot: Snapshot, pod: Pod, budget: Budget | None, verdicts: Verdicts | None) -> Verdict:
+    """Judge every row of a snapshot, of which some may have been judged before."""
+    if verdicts is None or budget is not None:
+        return _judge(snapshot, pod, snapshot, np.arange(snapshot.columns), budget)
+    return verdicts.on_every_row(snapshot, pod, lambda view, rows: _judge(view, pod, snapshot, rows, None))
+
+
+def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
+    """Judge every column of a view; `rows` are their rows in the snapshot.
+
+    Of a pod that asks for cards of several vendors, the first part that does not fit speaks for a node.
+    """
+    first, *others = (_judge_part(view, part, snapshot, rows, budget) for part in vendor_parts(pod))
+    for other in others:
+        fits = first.feasible
+        codes = np.where(fits, other.codes, first.codes)
+        unresolvable = first.unresolvable | other.unresolvable
+        first = Verdict(fits & other.feasible, codes, unresolvable, first.searched + other.searched)
+    return first
+
+
+def _judge_part(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
+    """Judge every column for the cards of one vendor."""
+    count_fits = _count_fits(view, pod, snapshot)
+    wanted = _admits(view) & count_fits
+    fit = fit_pod(view, pod, snapshot, choose_cards=False, wanted=wanted)
+    feasible = fit.feasible & wanted
+    codes = np.zeros(view.columns, np.uint8)
+    unresolvable = np.zeros(view.columns, np.bool_)
+    failing = np.flatnonzero(~feasible)
+    if len(failing):
+        part = view if len(failing) == view.columns else view.take(failing)
+        codes[failing] = node_codes(part, fit, pod, snapshot, failing)
+        codes[failing] = _node_level(part, codes[failing], count_fits[failing], _card_count(part, pod, snapshot))
+        unresolvable[failing] = _hopeless(pod, snapshot)[rows[failing]]
+    verdict = Verdict(feasible, codes, unresolvable, fit.searched)
+    own = None if budget is None else budget.of_vendor(pod.selection.vendor)
+    if own is not None and own.mib_of_shared_cards is not None:
+        _keep_budget(verdict, view, pod, snapshot, own.mib_of_shared_cards)
+    if len(snapshot.layouts) > 1:
+        _try_mig(verdict, place_on_columns(view, pod, snapshot, wanted & ~verdict.feasible, own and own.most))
+    return verdict
+
+
+def _try_mig(verdict: Verdict, searched: Searched) -> None:
+    """Take in what the search on cards in MIG mode says of nodes where the pod does not fit on the others."""
+    verdict.feasible[searched.feasible] = True
+    verdict.unresolvable[searched.feasible] = False
+    refused = searched.concerned & ~verdict.feasible
+    by_number = np.isin(verdict.codes, [CODE_NUMBER[Code.NUMA_MISMATCH], CODE_NUMBER[Code.INSUFFICIENT_DEVICES]])
+    # A card gives several instances, so what is missing is room and not cards.
+    verdict.codes[refused & by_number] = CODE_NUMBER[Code.INSUFFICIENT_MEMORY]
+    verdict.codes[searched.limited] = CODE_NUMBER[Code.SEARCH_LIMIT]
+    verdict.unresolvable[searched.limited] = False
+    verdict.codes[searched.over] = CODE_NUMBER[Code.QUOTA_EXCEEDED]
+    verdict.unresolvable[searched.over] = True
+
+
+def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, mib: int) -> None:
+    """Refuse the nodes that fit but on which no choice of cards keeps the budget."""
+    columns = np.flatnonzero(verdict.feasible)
+    kept = within(view.take(columns), pod, snapshot, mib)
+    refused = columns[~kept.feasible]
+    verdict.feasible[refused] = False
+    verdict.codes[refused] = CODE_NUMBER[Code.QUOTA_EXCEEDED]
+    verdict.unresolvable[refused] = True
+    limited = columns[kept.limited]
+    verdict.codes[limited] = CODE_NUMBER[Code.SEARCH_LIMIT]
+    verdict.unresolvable[limited] = False
+
+
+def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:
+    """Return (row,): the nodes that surely could not take such a pod even with every pod gone."""
+    asked = demand_of(pod)
+    known = snapshot.hopeless.get(asked)
+    if known is None:
+        if len(snapshot.hopeless) >= _REMEMBERED:
+            snapshot.hopeless.clear()
+        empty = snapshot.emptied()
+        open_nodes = node_open(empty, pod, snapshot)
+        fit = fit_pod(empty, pod, snapshot, choose_cards=False, wanted=open_nodes)
+        possible = fit.feasible | fit.limited
+        searched = place_on_columns(empty, pod, snapshot, open_nodes & ~possible, None)
+        known = snapshot.hopeless[asked] = ~((possible | searched.feasible | searched.limited) & open_nodes)
+    return known
+
+
+def _node_level(view: View, codes: CodeArray, count_fits: BoolArray, cards: Int32Array) -> CodeArray:
+    """Let the reasons that concern the whole node go before those of its cards; the last one set wins."""
+    codes[view.requested.node_blocks > 0] = CODE_NUMBER[Code.ALLOCATION_UNREADABLE]
+    codes[~count_fits] = CODE_NUMBER[Code.INSUFFICIENT_NODE_COUNT]
+    codes[cards == 0] = CODE_NUMBER[Code.NO_DEVICES]
+    codes[~view.nodes.registered] = CODE_NUMBER[Code.NODE_UNKNOWN]
+    return codes
+
+
+def _card_count(view: View, pod: Pod, snapshot: Snapshot) -> Int32Array:
+    """Return (column,): how many cards of the pod's vendor each node registers."""
+    of_vendor = accepted_vendor(view, pod.selection, snapshot)
+    if of_vendor is None:
+        return view.nodes.card_count
+    counts: Int32Array = np.add.reduce(view.nodes.present & of_vendor, axis=0, dtype=np.int32)
+    return counts
+
+
+def _count_fits(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
+    """The kubelet's own count never shrinks before a pod ends, so a pod needs its peak count."""
+    need = requested_total(pod.containers)[0].count
+    number = snapshot.vendors.get(pod.selection.vendor, 0)
+    allocatable = view.count_allocatable_of(number)
+    return (allocatable < 0) | (view.count_of(number) + need <= allocatable)
+
+
+def _with_unknown(verdict: Verdict, unknown: BoolArray) -> Verdict:
+    if unknown.any():
+        verdict.feasible[unknown] = False
+        verdict.codes[unknown] = CODE_NUMBER[Code.NODE_UNKNOWN]
+        verdict.unresolvable[unknown] = True
+    return verdict
+
+
+def _uniform(length: int, code: Code | None) -> Verdict:
+    number = 0 if code is None else CODE_NUMBER[code]
+    return Verdict(
+        np.full(length, code is None),
+        np.full(length, number, np.uint8),
+        np.full(length, code is not None),
+    )

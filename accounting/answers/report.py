@@ -1,0 +1,166 @@
+"""The state of every card, and everything that is wrong, for people and for checks.
+
+Why it exists: verify and the lists of the API show the same rows. It must not know JSON. Invariant: everything here is
+recomputed from the cache's records and nodes, in a full order.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accounting.holdings import DeviceUse, Resources
+from accounting.node import Device
+from accounting.pod_record import PodRecord
+from accounting.state.cache import Cache
+from accounting.status import Problem, ProblemCode
+
+#: A pod's namespace/name, and what it holds on a card.
+Holder = tuple[str, DeviceUse]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """One card of one node. `device` is None for a card that the node no longer registers."""
+
+    node: str
+    uuid: str
+    device: Device | None
+    cordoned: bool
+    capacity: Resources
+    requested: Resources
+    exclusive: bool
+    overcommitted: bool
+    blocked: tuple[ProblemCode, ...]
+    pods: tuple[str, ...]
+    overlapping: bool = False
+    """Instances of several pods lie on the same part of the card."""
+
+    @property
+    def free(self) -> Resources:
+        """Capacity - requested; negative where more is held than there is."""
+        return Resources(*(whole - used for whole, used in zip(self.capacity, self.requested, strict=True)))
+
+
+def device_reports(cache: Cache) -> list[DeviceReport]:
+    """Return every card, by node name, registered cards first in tie order, then orphans by UUID."""
+    return [report for node in cache.node_names() for report in node_report(cache, node)]
+
+
+def node_report(cache: Cache, node: str) -> list[DeviceReport]:
+    """Return the cards of one node."""
+    records = list(cache.pods_on(node))
+    known = cache.nodes.get(node)
+    registered = {} if known is None else {device.uuid: device for device in known.devices}
+    cordoned = frozenset() if known is None else known.cordoned
+    holders: dict[str, list[Holder]] = defaultdict(list)
+    for record in records:
+        for use in record.held:
+            holders[use.uuid].append((record.key, use))
+    blocked = _blocked(cache, node, records, registered)
+    reports = [
+        _device(node, uuid, registered.get(uuid), holders.get(uuid, []), blocked.get(uuid, ()), uuid in cordoned)
+        for uuid in [*registered, *sorted(holders.keys() - registered.keys())]
+    ]
+    overlapping = cache.overlapping(node)
+    return [
+        replace(each, overcommitted=True, overlapping=True) if each.uuid in overlapping else each for each in reports
+    ]
+
+
+def problems(cache: Cache) -> list[Problem]:
+    """Return everything wrong with nodes, cards and pods, sorted."""
+    found = {problem for node in cache.nodes.values() for problem in node.problems}
+    found.update(cache.pod_problems)
+    nodes_of: dict[str, list[str]] = defaultdict(list)
+    for report in device_reports(cache):
+        if report.device is not None:
+            nodes_of[report.uuid].append(report.node)
+        found.update(_device_problems(report))
+    for uuid, nodes in nodes_of.items():
+        if len(nodes) > 1:
+            message = f"is registered on the nodes {', '.join(nodes)}"
+            found.add(Problem(ProblemCode.DUPLICATE_DEVICE, f"device {uuid}", message))
+    return sorted(found)
+
+
+def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
+    """Return the number of problems by code, the same as in `problems` but from the arrays."""
+    counts = dict.fromkeys(ProblemCode, 0)
+    snapshot = cache.snapshot()
+    nodes = snapshot.nodes
+    counts[ProblemCode.ORPHANED_DEVICE] = cache.orphans()
+    # An orphan has capacity 0 and a holder, so it is over-committed as well.
+    counts[ProblemCode.OVERCOMMITTED] = int(np.count_nonzero(snapshot.overcommitted)) + cache.orphans()
+    # A card of two nodes has one interned number in several present cells.
+    _, times = np.unique(nodes.uuid_id[nodes.present], return_counts=True)
+    counts[ProblemCode.DUPLICATE_DEVICE] = int(np.count_nonzero(times > 1))
+    for node in cache.nodes.values():
+        for problem in node.problems:
+            counts[problem.code] += 1
+    for found in set(cache.pod_problems):
+        counts[found.code] += 1
+    return counts
+
+
+def _device(
+    node: str,
+    uuid: str,
+    device: Device | None,
+    holders: list[Holder],
+    blocked: tuple[ProblemCode, ...],
+    cordoned: bool,  # noqa: FBT001 - one of six facts about a card
+) -> DeviceReport:
+    uses = [use for _, use in holders]
+    requested = Resources(
+        sum(use.slots for use in uses), sum(use.memory for use in uses), sum(use.cores for use in uses)
+    )
+    capacity = Resources(0, 0, 0) if device is None else Resources(device.slots, device.memory, device.cores)
+    exclusive = any(use.exclusive for use in uses)
+    beside = exclusive and len(uses) + sum(use.crowded for use in uses) > 1
+    return DeviceReport(
+        node=node,
+        uuid=uuid,
+        device=device,
+        cordoned=cordoned,
+        capacity=capacity,
+        requested=requested,
+        exclusive=exclusive,
+        overcommitted=beside or any(used > whole for used, whole in zip(requested, capacity, strict=True)),
+        blocked=blocked,
+        pods=tuple(key for key, _ in holders),
+    )
+
+
+def _blocked(
+    cache: Cache, node: str, records: list[PodRecord], registered: dict[str, Device]
+) -> dict[str, tuple[ProblemCode, ...]]:
+    """Return card UUID -> the codes of what blocks it."""
+    codes: dict[str, set[ProblemCode]] = defaultdict(set)
+    if node in cache.nodes:
+        for uuid in cache.nodes[node].duplicated:
+            codes[uuid].add(ProblemCode.DUPLICATE_DEVICE)
+    for record in records:
+        if record.blocks is None or record.problem is None:
+            continue
+        for uuid in [uuid for uuid in record.blocks if uuid in registered] or registered:
+            codes[uuid].add(record.problem.code)
+    return {uuid: tuple(sorted(found)) for uuid, found in codes.items()}
+
+
+def _device_problems(report: DeviceReport) -> Iterator[Problem]:
+    where = f"node {report.node} device {report.uuid}"
+    if report.device is None:
+        message = f"is not registered any more but held by {', '.join(report.pods)}"
+        yield Problem(ProblemCode.ORPHANED_DEVICE, where, message)
+    if report.overcommitted:
+        short = [
+            f"{name} {used} held of {whole}"
+            for name, used, whole in zip(report.capacity._fields, report.requested, report.capacity, strict=True)
+            if used > whole
+        ]
+        if report.overlapping:
+            short.append(f"instances overlap: {', '.join(report.pods)}")
+        message = "; ".join(short) or f"an exclusive holder shares it: {', '.join(report.pods)}"
+        yield Problem(ProblemCode.OVERCOMMITTED, where, message)

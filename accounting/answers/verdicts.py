@@ -1,0 +1,106 @@
+"""What filter says of nodes, and what it said of every node for the demands that were asked last.
+
+Why it exists: pods of one template come one after another, and between two of them one or two nodes change; judging
+10,000 nodes again for each is most of what filter costs. It must not know how a node is judged. Invariant: what is
+returned is what judging every row anew would return. So nothing is kept of a demand for which some node had to be
+searched: there nodes share a limit of steps, and one node's outcome may depend on the others.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from accounting.pod import Pod, demand_of
+from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
+
+#: Demands for which verdicts are kept.
+_REMEMBERED = 64
+#: Above this share of changed rows, judging every row costs less than picking out some.
+_WORTH_TAKING = 0.25
+
+CodeArray = npt.NDArray[np.uint8]
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One entry per asked row: whether it fits, else a code's number and whether no eviction could help."""
+
+    feasible: BoolArray
+    codes: CodeArray
+    unresolvable: BoolArray
+    searched: int = 0
+    """Nodes that needed the exact search; those that it could not decide have the code SearchLimit."""
+
+    def of(self, rows: Rows) -> "Verdict":
+        """Return the entries of these rows, in new arrays."""
+        return Verdict(self.feasible[rows], self.codes[rows], self.unresolvable[rows], self.searched)
+
+    def put(self, where: Rows, other: "Verdict") -> None:
+        """Write another verdict's entries over the ones at these places, one each."""
+        self.feasible[where], self.codes[where] = other.feasible, other.codes
+        self.unresolvable[where] = other.unresolvable
+
+
+Judge = Callable[[View, Rows], Verdict]
+"""Judges every column of a view, whose rows in the snapshot are given."""
+
+
+class _Kept(NamedTuple):
+    node_generation: int
+    stamps: Int64Array
+    verdict: Verdict
+
+
+class Verdicts:
+    """The last verdicts on every row of one cache's snapshots, by demand."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._asked_once: OrderedDict[Hashable, None] = OrderedDict()
+
+    def knows(self, snapshot: Snapshot, pod: Pod) -> bool:
+        """Whether a pod of this demand was asked about since nodes changed last."""
+        kept = self._kept.get(demand_of(pod))
+        return kept is not None and kept.node_generation == snapshot.node_generation
+
+    def on_every_row(self, snapshot: Snapshot, pod: Pod, judge: Judge) -> Verdict:
+        """Return the verdict on every row. From a demand's third question on only rows that changed since are judged.
+
+        The arrays belong to this object: they must not be written. No quota may have a say.
+        """
+        demand = demand_of(pod)
+        kept = self._kept.pop(demand, None)
+        if kept is None and demand not in self._asked_once:
+            # A demand that does not come again takes no memory, and drives out none that does.
+            _remember(self._asked_once, demand, None)
+            return judge(snapshot, np.arange(snapshot.columns))
+        verdict = self._again(snapshot, kept, judge)
+        if not verdict.searched and len(snapshot.layouts) == 1:
+            _remember(self._kept, demand, _Kept(snapshot.node_generation, snapshot.stamps, verdict))
+        return verdict
+
+    def _again(self, snapshot: Snapshot, kept: _Kept | None, judge: Judge) -> Verdict:
+        every = np.arange(snapshot.columns)
+        if kept is None or kept.node_generation != snapshot.node_generation:
+            return judge(snapshot, every)
+        changed = np.flatnonzero(snapshot.stamps != kept.stamps)
+        if len(changed) > _WORTH_TAKING * snapshot.columns:
+            return judge(snapshot, every)
+        verdict = kept.verdict.of(every)
+        if not len(changed):
+            return verdict
+        anew = judge(snapshot.take(changed), changed)
+        verdict.put(changed, anew)
+        return Verdict(verdict.feasible, verdict.codes, verdict.unresolvable, anew.searched)
+
+
+def _remember(memory: OrderedDict[Hashable, _Value], demand: Hashable, value: _Value) -> None:
+    """Keep a value as the newest; the oldest beyond the limit is forgotten."""
+    memory[demand] = value
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)

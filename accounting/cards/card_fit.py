@@ -1,0 +1,87 @@
+"""Can this card take this row? The one place where that is decided.
+
+Why it exists: the greedy choice, the exact search and the reasons of a refusal must never differ about a card. It must
+not choose cards, nor know which container asks. Invariant: what fits beside some rows also fits beside fewer of them;
+the exact search relies on that.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from accounting.cards.assignment import Share
+from accounting.holdings import EXCLUSIVE_CORES
+from accounting.mig_profiles import EVERY_SLICE, MigLayout, options
+from accounting.pod import DeviceRequest
+from accounting.state import BoolArray, Int64Array, Rows, View
+
+
+def memory_of(view: View, request: DeviceRequest, cells: Rows) -> Int64Array | int:
+    """Return the MiB that a request takes on each of these cells (flat numbers)."""
+    if not request.memory_percentage:
+        return request.memory
+    capacity: Int64Array = view.nodes.memory.reshape(-1)[cells]
+    return capacity * request.memory_percentage // 100
+
+
+def wanted_memory(view: View, request: DeviceRequest) -> Int64Array | int:
+    """Return the MiB that a request wants of each card: one number, or an array for a percentage."""
+    if not request.memory_percentage:
+        return request.memory
+    return view.nodes.memory * request.memory_percentage // 100
+
+
+def fitting_cards(
+    view: View, share: Share, request: DeviceRequest, accepted_cards: BoolArray | None, *, mutex: bool
+) -> BoolArray:
+    """Return (device, column): the cards that can take one row of the request on this copy.
+
+    Source: HAMi v2.10's fit of one card. Cores 100 need a card that nobody uses; cores 0 need a card whose cores are
+    not all requested; under the mutex policy only an unused card fits.
+    """
+    memory = wanted_memory(view, request)
+    if share.slots is None or share.memory is None or share.cores is None:
+        cards = view.requested.usable & (view.free_memory >= memory)
+        cards &= view.free_cores >= request.cores
+        used_slots, free_cores = view.requested.slots, view.free_cores
+    else:
+        used_slots, free_cores = view.requested.slots + share.slots, view.free_cores - share.cores
+        cards = view.requested.usable & (view.free_slots > share.slots)
+        cards &= view.free_memory - share.memory >= memory
+        cards &= free_cores >= request.cores
+    if accepted_cards is not None:
+        cards &= accepted_cards
+    if request.cores == 0:
+        cards &= (free_cores > 0) | (view.nodes.cores == 0)
+    if mutex or request.cores >= EXCLUSIVE_CORES:
+        cards &= used_slots == 0
+    if share.exclusive is not None:
+        cards &= ~share.exclusive
+    if request.one_size:
+        cards &= of_one_size(view, share, request)
+    return cards
+
+
+def free_instances(view: View, request: DeviceRequest, layouts: Sequence[MigLayout]) -> BoolArray:
+    """Return (device, column): the cards in MIG mode with a free place for an instance that is large enough."""
+    layout = view.nodes.layout
+    found = np.zeros(layout.shape, np.bool_)
+    cells = np.nonzero(layout > 0)
+    wanted = np.broadcast_to(wanted_memory(view, request), layout.shape)
+    # Few cards of a cluster differ in all three.
+    states = np.stack([layout[cells].astype(np.int64), view.requested.slices[cells], wanted[cells]])
+    distinct, which = np.unique(states, axis=1, return_inverse=True)
+    answers = [
+        bool(options(layouts[number], EVERY_SLICE & ~slices, mib, request.cores))
+        for number, slices, mib in distinct.T.tolist()
+    ]
+    found[cells] = np.array(answers, np.bool_)[which.reshape(-1)]
+    return found
+
+
+def of_one_size(view: View, share: Share, request: DeviceRequest) -> BoolArray:
+    """Return the cards whose rows all have the memory of the request, unused ones included (Kunlun's slices)."""
+    slots = view.requested.slots if share.slots is None else view.requested.slots + share.slots
+    memory = view.requested.memory if share.memory is None else view.requested.memory + share.memory
+    same: BoolArray = memory == slots * np.int64(request.memory)
+    return same

@@ -1,0 +1,227 @@
+"""Fitting one pod on many nodes at once.
+
+Why it exists: filter, bind and explain must agree, so they share this one algorithm. It must not know names, codes or
+texts. Invariant: it reads a view and changes nothing in it; all or nothing per node.
+
+Sidecars and apps are fitted one after another on one shared copy of each node. Then each init, in spec order, is
+fitted on its own fork, which holds only the sidecars declared before it. The choice of cards is greedy at first,
+container by container. Where that fails and other cards for an earlier container could have helped, the exact search
+decides (`complete`), and the cards are those of the first placement in the order of preference (`guide`).
+
+Only a yes or no is needed for filter. There the last container, unless an init, and every init need no choice of cards,
+because nothing is fitted after them on the same copy. A sidecar with only inits after it still needs one: they see it.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accounting.cards.assignment import Share
+from accounting.cards.card_fit import fitting_cards, memory_of, wanted_memory
+from accounting.cards.container_sets import Patterns
+from accounting.cards.exact_fit import Decision, Table, decide, known_placement
+from accounting.cards.footprint import Footprint
+from accounting.cards.greedy import Preference, choose, choose_by_links, enough, ranking
+from accounting.cards.lookahead import Guide
+from accounting.cards.selection_mask import accepted
+from accounting.phases import Asking, Phases
+from accounting.pod import DeviceRequest, Pod
+from accounting.state import BoolArray, Int32Array, Int64Array, Rows, Snapshot, View
+
+
+@dataclass(slots=True)
+class Fit:
+    """The outcome on a view's columns."""
+
+    feasible: BoolArray
+    failed_at: Int32Array
+    """(column,) Position of the first container that found no cards by the greedy choice; -1 if none failed."""
+    limited: BoolArray
+    """(column,) Not decided, because the exact search ran out of steps."""
+    searched: int = 0
+    """Columns that went to the exact search."""
+    shares: dict[int, Share] = field(default_factory=dict)
+    """Container position -> the copy on which it was fitted. In a failed column it is as that container saw it."""
+    chosen: dict[int, list[Rows]] = field(default_factory=dict)
+    """Container position -> the chosen device position per column, one array per card, in order of preference."""
+
+
+def fit_pod(view: View, pod: Pod, snapshot: Snapshot, *, choose_cards: bool, wanted: BoolArray | None = None) -> Fit:
+    """Fit a pod on every column of a view. With `choose_cards` the cards of every container are returned.
+
+    `snapshot` gives the interned numbers of UUIDs, models and modes; the view may be a part of it. `wanted`, (column,):
+    columns where a yes matters; the exact search leaves out the others.
+    """
+    fitting = _Fitting(view, pod, snapshot, choose_cards=choose_cards)
+    fit = fitting.run()
+    doubtful = fitting.doubtful()
+    if wanted is not None:
+        doubtful &= wanted
+    columns = np.flatnonzero(doubtful)
+    if len(columns):
+        _search(fitting, columns, pod, snapshot)
+    return fit
+
+
+def _search(fitting: "_Fitting", columns: Rows, pod: Pod, snapshot: Snapshot) -> None:
+    """Decide these columns by the exact search."""
+    view, fit = fitting.view, fitting.fit
+    decision = fitting.decide(columns)
+    fit.feasible[columns] = decision.feasible
+    fit.failed_at[columns[decision.feasible]] = -1
+    fit.limited[columns] = decision.limited
+    fit.searched = decision.searched
+    if not fitting.choose_cards:
+        return
+    for column in columns[decision.feasible].tolist():
+        alone = _Fitting(_column(view, column), pod, snapshot, choose_cards=True)
+        alone.ask_guide()
+        _merge(fit, column, alone.run())
+    if fitting.topologies:
+        # Links may have led the greedy choice astray where that without them, which filter makes, succeeds.
+        for column in columns[decision.limited].tolist():
+            alone = _Fitting(_column(view, column), pod, snapshot, choose_cards=True)
+            alone.topologies = ()
+            if alone.run().feasible[0]:
+                _merge(fit, column, alone.fit)
+
+
+def _column(view: View, column: int) -> View:
+    return view if view.columns == 1 else view.take(np.array([column]))
+
+
+def _merge(fit: Fit, column: int, alone: Fit) -> None:
+    """Take a column's cards from the fit of that column alone."""
+    fit.feasible[column], fit.limited[column], fit.failed_at[column] = True, False, -1
+    for position, chosen in alone.chosen.items():
+        known = fit.chosen.setdefault(position, [np.zeros(len(fit.feasible), np.intp) for _ in chosen])
+        for cards, card in zip(known, chosen, strict=True):
+            cards[column] = card[0]
+
+
+class _Fitting:
+    """One run of the algorithm."""
+
+    def __init__(self, view: View, pod: Pod, snapshot: Snapshot, *, choose_cards: bool) -> None:
+        self.view = view
+        self.choose_cards = choose_cards
+        self.guide: Guide | None = None
+        """Chooses the cards of sidecars and apps, on a view of one column that has a placement."""
+        self.preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
+        # Only where the cards themselves are wanted: a yes or no does not depend on links.
+        self.topologies = snapshot.topologies if choose_cards and self.preference.linked else ()
+        self._mutex = pod.policies.card.mutex
+        self._accepted = accepted(view, pod.selection, snapshot)
+        self._phases = Phases.of(pod)
+        self.fit = Fit(
+            np.ones(view.columns, np.bool_), np.full(view.columns, -1, np.int32), np.zeros(view.columns, np.bool_)
+        )
+
+    def run(self) -> Fit:
+        """Choose greedily, or as the guide says."""
+        shared, choose_cards = Share.of(self.view), self.choose_cards
+        forks: list[tuple[Asking, Share]] = []
+        inits = list(self._phases.inits)
+        for place, asking in enumerate(self._phases.shared):
+            while inits and inits[0][1] == place:
+                forks.append((inits.pop(0)[0], shared.fork()))
+            followed = bool(inits) or place + 1 < len(self._phases.shared)
+            self._fit_container(asking, shared, place, needs_choice=choose_cards or followed)
+        forks += [(asking, shared.fork()) for asking, _ in inits]
+        for asking, fork in forks:
+            self._fit_container(asking, fork, None, needs_choice=False)
+        if choose_cards and forks and self.fit.feasible.any():
+            self._choose_for_inits(shared, forks)
+        return self.fit
+
+    def _choose_for_inits(self, shared: Share, forks: list[tuple[Asking, Share]]) -> None:
+        """Choose the inits' cards, so that little is held: one after another in spec order, or the largest first.
+
+        The second where it leaves a smaller footprint.
+        """
+        chosen, merged = self._chosen_in(shared, forks)
+        largest_first = sorted(forks, key=lambda each: _largeness(self.view, each[0].request))
+        if largest_first != forks:
+            others, other = self._chosen_in(shared, largest_first)
+            better = other.is_less_than(merged)
+            chosen = {
+                position: [np.where(better, *pair) for pair in zip(others[position], cards, strict=True)]
+                for position, cards in chosen.items()
+            }
+        self.fit.chosen.update(chosen)
+
+    def _chosen_in(self, shared: Share, forks: list[tuple[Asking, Share]]) -> tuple[dict[int, list[Rows]], Footprint]:
+        """Choose the inits' cards in this order; each adds as little as it can to what the pod would hold so far."""
+        merged, chosen = Footprint(shared), {}
+        for asking, fork in forks:
+            growth = merged.growth(fork, self.view, asking.request)
+            cards = self._cards(asking.request, fork)
+            own = chosen[asking.position] = self._choose(cards, asking.request, fork, growth)
+            booked = fork.fork()
+            self._book(own, asking.request, booked)
+            merged.raise_to(booked)
+        return chosen, merged
+
+    def doubtful(self) -> BoolArray:
+        """Return (column,): where a container found no cards and another choice before it might have left some."""
+        failed_at = self.fit.failed_at
+        doubtful = np.zeros(self.view.columns, np.bool_)
+        for asking in (*self._phases.shared, *(init for init, _ in self._phases.inits)):
+            if self._phases.others_before(asking.position):
+                doubtful |= failed_at == asking.position
+        return doubtful
+
+    def decide(self, columns: Rows) -> Decision:
+        """Decide these columns exactly."""
+        view, accepted_cards = self.view, self._accepted
+        if len(columns) < view.columns:
+            view = view.take(columns)
+            accepted_cards = None if accepted_cards is None else accepted_cards.take(columns, axis=1)
+        return decide(view, self._phases, accepted_cards, self.preference, mutex=self._mutex)
+
+    def ask_guide(self) -> None:
+        """Let a guide choose the cards of sidecars and apps in the view's one column, which has a placement."""
+        view, mask, preference = self.view, self._accepted, self.preference
+        table = Table(Patterns(view, self._phases, mask, mutex=self._mutex))
+        known = known_placement(view, self._phases, mask, preference, mutex=self._mutex)
+        self.guide = Guide(table, view, preference, known)
+
+    def _fit_container(self, asking: Asking, share: Share, place: int | None, *, needs_choice: bool) -> None:
+        fit, request = self.fit, asking.request
+        fit.shares[asking.position] = share
+        cards = self._cards(request, share)
+        found = enough(cards, request.count, self.view, self.preference)
+        fit.failed_at[fit.feasible & ~found] = asking.position
+        fit.feasible &= found
+        if not needs_choice or not fit.feasible.any():
+            return
+        if self.guide is not None and place is not None:
+            best = ranking(cards[:, 0], self.view, share, self.preference.on(self.view))
+            chosen = [np.array([card]) for card in self.guide.choose(place, best)]
+        else:
+            chosen = self._choose(cards, request, share, None)
+        fit.chosen[asking.position] = chosen
+        self._book(chosen, request, share)
+
+    def _cards(self, request: DeviceRequest, share: Share) -> BoolArray:
+        return fitting_cards(self.view, share, request, self._accepted, mutex=self._mutex)
+
+    def _choose(self, cards: BoolArray, request: DeviceRequest, share: Share, growth: Int64Array | None) -> list[Rows]:
+        view, preference = self.view, self.preference
+        if self.topologies:
+            return choose_by_links(cards, request.count, view, share, preference, growth, self.topologies)
+        return choose(cards, request.count, view, share, preference, growth)
+
+    def _book(self, chosen: list[Rows], request: DeviceRequest, share: Share) -> None:
+        """Book the chosen cards where everything fits so far."""
+        columns = np.flatnonzero(self.fit.feasible)
+        for positions in chosen:
+            cells = positions[columns] * self.view.columns + columns
+            share.book(cells, memory_of(self.view, request, cells), request.cores)
+
+
+def _largeness(view: View, request: DeviceRequest) -> tuple[int, int, int]:
+    """Sort key of requests, the largest first."""
+    memory = wanted_memory(view, request)
+    largest = int(np.max(memory, initial=0)) if isinstance(memory, np.ndarray) else memory
+    return -largest, -request.cores, -request.count

@@ -1,0 +1,75 @@
+"""What one layout of a card in MIG mode offers a row of one size, for every set of free slices.
+
+Why it exists: the search for a placement asks this at every step, and a look at a list costs a hundredth of going
+through the profiles again. It must not know cards or pods. Invariant: it says the same as `mig.options`; what
+was worked out once is kept.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from accounting.mig_profiles import EVERY_SLICE, MigInstance, MigLayout, options
+
+
+class Offer(NamedTuple):
+    """An instance that a row may get."""
+
+    rank: int
+    """Its place in the order of preference; rows of one container that are on one card take rising ranks."""
+    bits: int
+    memory: int
+    cores: int
+    instance: MigInstance
+
+
+class Offers:
+    """The instances of one layout with at least some memory (MiB) and some cores (percent)."""
+
+    def __init__(self, layout: MigLayout, memory: int, cores: int) -> None:
+        every = options(layout, EVERY_SLICE, memory, cores)
+        instances = [option.instance for option in every]
+        self._every = tuple(
+            Offer(instances.index(instance), instance.bits, mib, percent, instance)
+            for instance, mib, percent in dict.fromkeys(every)
+        )
+        self.bits = 0
+        """The slices that any of them uses."""
+        for offer in self._every:
+            self.bits |= offer.bits
+        self.fewest_slices = min((offer.bits.bit_count() for offer in self._every), default=0)
+        self._fitting: list[tuple[Offer, ...] | None] = [None] * (EVERY_SLICE + 1)
+        self._room: list[int | None] = [None] * (EVERY_SLICE + 1)
+        self._least: list[tuple[int, int] | None] = [None] * (EVERY_SLICE + 1)
+
+    def fitting(self, free: int) -> tuple[Offer, ...]:
+        """Return those that lie on free slices, the preferred one first."""
+        known = self._fitting[free]
+        if known is None:
+            known = self._fitting[free] = tuple(offer for offer in self._every if not offer.bits & ~free)
+        return known
+
+    def room(self, free: int) -> int:
+        """Return how many of them have places on free slices together."""
+        known = self._room[free]
+        if known is None:
+            known = 0
+            # The lowest slice that any uses is used by one of them or by none, so nobody is counted in two orders.
+            for bits in {offer.bits for offer in self.fitting(free)}:
+                known = max(known, 1 + self.room(free & ~bits & ~((bits & -bits) - 1)))
+            self._room[free] = known
+        return known
+
+    def least(self, free: int) -> tuple[int, int]:
+        """Return the least memory and the least cores of those on free slices, or 0 if there are none."""
+        known = self._least[free]
+        if known is None:
+            found = self.fitting(free)
+            known = min((each.memory for each in found), default=0), min((each.cores for each in found), default=0)
+            self._least[free] = known
+        return known
+
+
+@lru_cache(maxsize=4_096)
+def offers_of(layout: MigLayout, memory: int, cores: int) -> Offers:
+    """Return what a layout offers a row that asks for this memory and these cores."""
+    return Offers(layout, memory, cores)

@@ -1,0 +1,204 @@
+"""What a pod asks of the cards of nodes in MIG mode, in the form in which the search wants it.
+
+Why it exists: all nodes of one question share it, so it is worked out once. It must not know what is taken already.
+Invariant: cards of one class with the same free slices and the same amounts on a copy can take the same.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from accounting.cards import Preference
+from accounting.mig.cards import Card, What
+from accounting.mig.placements import Offers, offers_of
+from accounting.mig_profiles import MAX_SLICES, MigLayout
+from accounting.phases import Phases
+from accounting.pod import DeviceRequest, Pod
+
+
+class Place(NamedTuple):
+    """A container in the order of the search: sidecars and apps, then the inits."""
+
+    position: int
+    request: DeviceRequest
+    before: int | None
+    """How many sidecars are declared before an init; None for a sidecar or an app."""
+    pinned: tuple[int, ...]
+    """The copies that inits after this container still need, by how many sidecars are on them."""
+    fresh: bool
+    """Whether such an init needs the copy without sidecars."""
+
+
+class Demand(NamedTuple):
+    """Rows that all need at least what a request asks."""
+
+    request: DeviceRequest
+    rows: int
+    shared: int
+    """How many sidecars and apps want them; a shared card gives each one row."""
+    inits: int
+
+
+#: What a row may get of a card in MIG mode (None: it is shared), and the MiB that it wants.
+Want = tuple[Offers | None, int]
+
+
+class Facts(NamedTuple):
+    """What a pod wants of a card that it has nothing of yet."""
+
+    state: int
+    """A number for what decides about the card."""
+    number: int
+    """The same without its free slices."""
+    free: int
+    """Its free slices that some instance for the pod uses."""
+    order: tuple[int, ...]
+    """Puts cards in an order that is the same in every question of the pod."""
+    counted: bool
+    """Whether it matters how many rows it has; where it has slots enough, only its slices do."""
+    wants: tuple[Want, ...]
+    """For a row of each container."""
+    of_demands: tuple[Want, ...]
+    """For a row of each demand."""
+    of_rest: tuple[Want, ...]
+    """For a row of the least that any sidecar or app asks, from each of them on."""
+
+
+class _Wants(NamedTuple):
+    """What a pod wants of the cards of one layout and size."""
+
+    wants: tuple[Want, ...]
+    of_demands: tuple[Want, ...]
+    of_rest: tuple[Want, ...]
+    bits: int
+    """The slices that any instance for the pod uses."""
+    of_any: Offers | None
+    """Instances for a row of the least that any container asks."""
+
+
+class Question:
+    """One pod; its nodes differ."""
+
+    def __init__(self, pod: Pod, layouts: Sequence[MigLayout]) -> None:
+        self.phases = Phases.of(pod)
+        self.preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
+        self.places = _places(self.phases)
+        self.demands = _demands(self.places)
+        """One per distinct request; `rest` has for each container those of the containers from it on."""
+        numbers = {demand.request: number for number, demand in enumerate(self.demands)}
+        self.rest = [
+            tuple((numbers[demand.request], demand) for demand in _demands(self.places[number:]))
+            for number in range(len(self.places))
+        ]
+        requests = [place.request for place in self.places]
+        self.rows = sum(request.count for request in requests)
+        self._percentage = any(request.memory_percentage for request in requests)
+        self._one_size = any(request.one_size for request in requests)
+        self.alone = len(self.places) == 1 and (self.rows == 1 or not self.preference.numa_bind)
+        """One container whose rows may be on any cards."""
+        self._mutex = pod.policies.card.mutex
+        self._layouts = layouts
+        self._wants: dict[tuple[int, int], _Wants] = {}
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._facts: dict[tuple[int, ...], Facts] = {}
+
+    def facts(self, card: Card) -> Facts:
+        """Return what the pod wants of a card; worked out once for cards that are alike."""
+        what = card.what
+        # What a card in MIG mode has left is its places.
+        slots = min(what.slots_left, self.rows)
+        key = (what.layout, what.slices, slots, what.memory, what.numa) if what.layout else what
+        known = self._facts.get(key)
+        if known is None:
+            known = self._facts[key] = self._facts_of(what)
+        return known
+
+    def _facts_of(self, what: What) -> Facts:
+        key = what.layout, what.memory
+        known = self._wants.get(key)
+        if known is None:
+            known = self._wants[key] = self._wants_of(what)
+        free = what.slices & known.bits
+        counted = self._mutex or self._runs_out_of_slots(what, known.of_any)
+        essence = self._essence(what, counted=counted)
+        number = self._numbers.setdefault(essence, len(self._numbers))
+        return Facts(number << MAX_SLICES | free, number, free, (*essence, free), counted, *known[:3])
+
+    def _wants_of(self, what: What) -> _Wants:
+        wants = tuple(self._want(what, place.request) for place in self.places)
+        of_demands = tuple(self._want(what, demand.request) for demand in self.demands)
+        shared = [asking.request for asking in self.phases.shared]
+        of_rest = tuple(self._least(what, shared[number:]) for number in range(len(shared)))
+        bits = 0
+        for offers, _ in wants:
+            bits |= 0 if offers is None else offers.bits
+        of_any = self._least(what, [place.request for place in self.places])[0] if self.places else None
+        return _Wants(wants, of_demands, of_rest, bits, of_any)
+
+    def _want(self, what: What, request: DeviceRequest) -> Want:
+        percentage = request.memory_percentage
+        memory = what.memory * percentage // 100 if percentage else request.memory
+        return self._offers(what.layout, memory, request.cores), memory
+
+    def _least(self, what: What, requests: Sequence[DeviceRequest]) -> Want:
+        """Return the same for a row of the least memory and the least cores of these requests."""
+        memory, cores = min(self._want(what, each)[1] for each in requests), min(each.cores for each in requests)
+        return self._offers(what.layout, memory, cores), memory
+
+    def _offers(self, layout: int, memory: int, cores: int) -> Offers | None:
+        return offers_of(self._layouts[layout], memory, cores) if layout else None
+
+    def _runs_out_of_slots(self, what: What, of_any: Offers | None) -> bool:
+        """Return whether a card might be out of slots before it is out of places."""
+        return of_any is None or what.slots_left < min(of_any.room(what.slices), self.rows)
+
+    def _essence(self, what: What, *, counted: bool) -> tuple[int, ...]:
+        """Return what decides about a card apart from its free slices and what the pod takes of it."""
+        memory = what.memory if self._percentage else 0
+        numa = what.numa if self.preference.numa_bind else 0
+        slots = min(what.slots_left, self.rows)
+        if what.layout:
+            return what.layout, numa, memory, slots if counted else self.rows
+        sizes = (what.slots_used, what.memory_used) if self._one_size else (min(what.slots_used, 1), 0)
+        return 0, numa, memory, slots, what.memory_left, what.cores_left, min(what.cores, 1), *sizes
+
+
+def _places(phases: Phases) -> tuple[Place, ...]:
+    befores = [before for _, before in phases.inits]
+    shared = [
+        Place(
+            asking.position,
+            asking.request,
+            None,
+            _sorted(before for before in befores if before <= number),
+            0 in befores,
+        )
+        for number, asking in enumerate(phases.shared)
+    ]
+    inits = [
+        Place(asking.position, asking.request, before, _sorted(befores[number + 1 :]), 0 in befores[number + 1 :])
+        for number, (asking, before) in enumerate(phases.inits)
+    ]
+    return (*shared, *inits)
+
+
+def _sorted(befores: Iterable[int]) -> tuple[int, ...]:
+    """Return each number once. Nothing is on the copy before the first sidecar."""
+    return tuple(sorted({before for before in befores if before}))
+
+
+def _demands(places: Sequence[Place]) -> tuple[Demand, ...]:
+    """Return for each distinct request the rows that ask as much or more."""
+    found = []
+    for request in dict.fromkeys(place.request._replace(count=1) for place in places):
+        takers = [place for place in places if _asks_as_much(place.request, request)]
+        inits = sum(place.before is not None for place in takers)
+        rows = sum(place.request.count for place in takers)
+        found.append(Demand(request, rows, len(takers) - inits, inits))
+    return tuple(found)
+
+
+def _asks_as_much(request: DeviceRequest, least: DeviceRequest) -> bool:
+    if bool(request.memory_percentage) is not bool(least.memory_percentage):
+        return False
+    as_much = request.memory >= least.memory and request.memory_percentage >= least.memory_percentage
+    return as_much and request.cores >= least.cores

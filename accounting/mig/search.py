@@ -1,0 +1,312 @@
+"""The search for a placement on one node that has cards in MIG mode: container by container, with steps back.
+
+Why it exists: an instance lies at a place, and one place can be worth more than another; that is no question of sums.
+It must not know views, names or codes. Invariants: the first placement in the order of preference is found, and what is
+left out holds none; the same question takes the same steps.
+
+A way that was gone in vain is not gone again. What decides whether the rest can be placed is, per card, what it is, its
+free slices, what each copy that is still needed holds of it, and whether the container at hand may still take it; cards
+that agree in that are interchangeable. Under limits on what the pod adds up to, what the copies hold together
+decides too: where some was too much, more is.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from accounting.mig.assignment import Copies, Copy, fits
+from accounting.mig.budget import Amounts, Limits, Most, cheapest
+from accounting.mig.cards import Card
+from accounting.mig.necessary import Room
+from accounting.mig.placements import Offers
+from accounting.mig.problem import Place, Question
+from accounting.mig_profiles import MigInstance
+
+#: Bits of a number within a packed key: a card's state on a copy, its free slices, what of it is still open.
+_STATE, _SLICES, _OPEN = 20, 8, 16
+
+
+class Taken(NamedTuple):
+    """What a row takes: the number of the card on the node, MiB, cores, and the instance of a card in MIG mode."""
+
+    at: int
+    memory: int
+    cores: int
+    instance: MigInstance | None
+
+
+#: One per row.
+Chosen = tuple[Taken, ...]
+
+
+class Steps:
+    """Steps that may still be taken; a step is one card or instance tried."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+        self.taken = 0
+
+
+class _InVain:
+    """Ways that were gone in vain, each with what the copies held then."""
+
+    def __init__(self) -> None:
+        self._ways: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._ways)
+
+    def has(self, way: tuple[int, ...], held: tuple[int, ...]) -> bool:
+        """Return whether the same was tried with as much or less."""
+        for other in self._ways.get(way, ()):
+            if all(less <= more for less, more in zip(other, held, strict=True)):
+                return True
+        return False
+
+    def add(self, way: tuple[int, ...], held: tuple[int, ...]) -> None:
+        """Note a way."""
+        self._ways.setdefault(way, []).append(held)
+
+
+class _Turn:
+    """A container whose cards are being chosen, and what does not change meanwhile."""
+
+    __slots__ = ("base", "copies", "cores", "number", "pinned", "place", "want")
+
+    def __init__(self, number: int, place: Place, copies: list[Copy], want: list[tuple[Offers | None, int]]) -> None:
+        self.number, self.place, self.copies, self.want = number, place, copies, want
+        self.cores = place.request.cores
+        self.base: list[int] = []
+        self.pinned: tuple[int, ...] = ()
+
+
+class Search:
+    """The search on one node."""
+
+    def __init__(
+        self, question: Question, cards: Sequence[Card], most: Most | None, steps: Steps, *, by_preference: bool = True
+    ) -> None:
+        """`by_preference`: the cards in the order of the pod's policy and not as they come."""
+        self._question, self._cards, self._steps = question, [card.what for card in cards], steps
+        self._mutex = question.preference.policies.card.mutex
+        self._bind = question.preference.numa_bind
+        facts = [question.facts(card) for card in cards]
+        self._wants = [[each.wants[number] for each in facts] for number in range(len(question.places))]
+        self._free = [each.free for each in facts]
+        self._closing = any(each.counted for each in facts)
+        self._classes = [each.number for each in facts]
+        self._room = Room(question, cards, facts)
+        self._tried = [_InVain() for _ in question.places]
+        self._tried_rows = [_InVain() for _ in question.places]
+        self._copies = Copies(question, cards, facts, by_preference=by_preference)
+        self._start = self._copies.empty()
+        self.chosen: dict[int, Chosen] = {}
+        """Container position -> its rows, once a placement was found."""
+        self.cut = False
+        """Whether the steps ended before the search did."""
+        self.limits = None if most is None else Limits(question.phases, most, dict(self._least_of_each()))
+
+    def run(self) -> bool:
+        """Return whether there is a placement."""
+        if self.limits is not None and not self.limits.keeps_at_start():
+            return False
+        return self._place(0, [self._start])
+
+    def _least_of_each(self) -> Iterator[tuple[int, Amounts]]:
+        for place, want in zip(self._question.places, self._wants, strict=True):
+            order = self._open(place, want, self._start)
+            yield place.position, self._least(want, place.request.cores, order, place.request.count)
+
+    # -- containers ----------------------------------------------------------------------------------------------------
+
+    def _place(self, number: int, copies: list[Copy]) -> bool:
+        """Place the containers from the number-th on. `copies`: the shared copy before each sidecar and app so far."""
+        if number == len(self._wants):
+            return True
+        place = self._question.places[number]
+        copy = copies[-1] if place.before is None else copies[place.before]
+        turn = _Turn(number, place, copies, self._wants[number])
+        turn.base = self._base(place, copies)
+        if self.limits is not None:
+            turn.pinned = tuple(amount for before in place.pinned for amount in copies[before].held)
+        free = self._usable(turn, copy)
+        held, tried = self._held(turn, copy), self._tried[number]
+        if tried.any and tried.has(self._way(turn, copy, free), held):
+            return False
+        if self._hopeful(turn, copy, free) and any(
+            self._rows(turn, copy, order, 0, 0, ()) for order in self._orders(turn, copy)
+        ):
+            return True
+        if not self.cut:
+            tried.add(self._way(turn, copy, free), held)
+        return False
+
+    def _usable(self, turn: _Turn, copy: Copy) -> list[int]:
+        """Return the free slices per card; none where neither this container nor a later one can take a row."""
+        if not self._closing or turn.place.fresh:
+            return self._free
+        needed = [copy, *(turn.copies[before] for before in turn.place.pinned)]
+        return [0 if all(self._is_full(at, each) for each in needed) else free for at, free in enumerate(self._free)]
+
+    def _is_full(self, at: int, copy: Copy) -> bool:
+        slots = copy.slots[at]
+        return slots >= self._cards[at].slots_left or (self._mutex and slots > 0)
+
+    def _hopeful(self, turn: _Turn, copy: Copy, free: list[int]) -> bool:
+        """Return whether nothing speaks against the rest yet."""
+        if not self._room.enough(turn.number, free, copy):
+            return False
+        if self.limits is None or turn.place.before is not None:
+            return True
+        memory, cores = self._room.least_of_shared(turn.number, free)
+        return self.limits.keeps_all_shared((copy.held[0] + memory, copy.held[1] + cores))
+
+    def _orders(self, turn: _Turn, copy: Copy) -> list[list[int]]:
+        """Return the cards that are open, in order of preference; under numa-bind the groups."""
+        can = set(self._open(turn.place, turn.want, copy))
+        order = [at for at in self._copies.ranked(copy) if at in can]
+        if not self._bind or turn.place.request.count == 1:
+            return [order]
+        numbers = dict.fromkeys(self._cards[at].numa for at in order)
+        return [[at for at in order if self._cards[at].numa == number] for number in numbers]
+
+    def _open(self, place: Place, want: list[tuple[Offers | None, int]], copy: Copy) -> list[int]:
+        """Return the cards that may take a row of a container on this copy; as `card_fit` says."""
+        return [
+            at
+            for at, card in enumerate(self._cards)
+            if card.slots_left > copy.slots[at]
+            and not (self._mutex and copy.slots[at])
+            and (card.layout or fits(card, place.request, want[at][1], copy.of(at)))
+        ]
+
+    # -- rows of one container -----------------------------------------------------------------------------------------
+
+    def _rows(self, turn: _Turn, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen) -> bool:
+        """Place the rows that are left on the cards from `order[at]` on, there from the instance of rank `first` on."""
+        missing = turn.place.request.count - len(chosen)
+        if self.limits is not None and not self._keeps(turn, copy, order[at:], missing):
+            return False
+        if not missing:
+            self.chosen[turn.place.position] = chosen
+            return self._place(turn.number + 1, [*turn.copies, copy] if turn.place.before is None else turn.copies)
+        if missing == 1:
+            return self._any_card(turn, copy, order, at, first, chosen, [1] * (len(order) - at))
+        rooms = [self._most_rows(turn, copy, card) for card in order[at:]]
+        if sum(rooms) < missing:
+            return False
+        held, tried = self._held(turn, copy), self._tried_rows[turn.number]
+        if tried.any and tried.has(self._way_of_rows(turn, copy, order, at, first), held):
+            return False
+        if self._any_card(turn, copy, order, at, first, chosen, rooms):
+            return True
+        if not self.cut:
+            tried.add(self._way_of_rows(turn, copy, order, at, first), held)
+        return False
+
+    def _any_card(
+        self, turn: _Turn, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen, rooms: list[int]
+    ) -> bool:
+        """Try the cards from `order[at]` on for the next row. `rooms`: the most rows that each of them has."""
+        missing, room = turn.place.request.count - len(chosen), sum(rooms)
+        seen = set()
+        for place in range(at, len(order)):
+            if room < missing or self.cut:
+                return False
+            room -= rooms[place - at]
+            # Of cards that are alike here the first one stands for all.
+            card = order[place]
+            like = turn.base[card], copy.states[card], self._free[card], first
+            if like not in seen and self._card(turn, copy, order, place, first, chosen):
+                return True
+            seen.add(like)
+            first = 0
+        return False
+
+    def _card(self, turn: _Turn, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen) -> bool:
+        """Give the next row to the card `order[at]`."""
+        card = order[at]
+        offers, memory = turn.want[card]
+        if offers is None:
+            if not self._step():
+                return False
+            after = self._copies.booked(copy, card, memory, turn.cores)
+            return self._rows(turn, after, order, at + 1, 0, (*chosen, Taken(card, memory, turn.cores, None)))
+        if copy.slots[card] >= self._cards[card].slots_left:
+            return False
+        free = self._free[card]
+        for offer in offers.fitting(free):
+            # Rows of one container are alike, so they are tried in one order only.
+            if offer.rank < first:
+                continue
+            if not self._step():
+                return False
+            self._free[card] = free & ~offer.bits
+            after = self._copies.booked(copy, card, offer.memory, offer.cores)
+            row = Taken(card, offer.memory, offer.cores, offer.instance)
+            if self._rows(turn, after, order, at, offer.rank + 1, (*chosen, row)):
+                return True
+            self._free[card] = free
+        return False
+
+    def _step(self) -> bool:
+        """Take one step; False if there is none left."""
+        self.cut = not self._steps.left
+        self._steps.left -= not self.cut
+        self._steps.taken += not self.cut
+        return not self.cut
+
+    def _keeps(self, turn: _Turn, copy: Copy, order: list[int], missing: int) -> bool:
+        """Return whether the pod can still keep the limits with the rows that the container has."""
+        if self.limits is None:
+            return True
+        memory, cores = self._least(turn.want, turn.cores, order, missing)
+        held = copy.held[0] + memory, copy.held[1] + cores
+        if turn.place.before is None:
+            return self.limits.keeps_shared(turn.number, held)
+        return self.limits.keeps_all_shared(held)
+
+    def _least(self, want: list[tuple[Offers | None, int]], cores: int, order: list[int], count: int) -> Amounts:
+        """Return the least memory and the least cores of this many rows."""
+        if not count:
+            return 0, 0
+        rows = []
+        for card in order:
+            offers, memory = want[card]
+            if offers is None:
+                rows.append((1, (memory, cores)))
+            else:
+                rows.append((offers.room(self._free[card]), offers.least(self._free[card])))
+        return cheapest(rows, count)
+
+    def _most_rows(self, turn: _Turn, copy: Copy, card: int) -> int:
+        offers = turn.want[card][0]
+        if offers is None:
+            return 1
+        return min(offers.room(self._free[card]), self._cards[card].slots_left - copy.slots[card])
+
+    # -- what was tried ------------------------------------------------------------------------------------------------
+
+    def _base(self, place: Place, copies: list[Copy]) -> list[int]:
+        """Return a number per card: what it is, and what the copies that are needed later hold of it."""
+        base = self._classes
+        for before in place.pinned:
+            base = [known << _STATE | state for known, state in zip(base, copies[before].states, strict=True)]
+        return base
+
+    def _held(self, turn: _Turn, copy: Copy) -> tuple[int, ...]:
+        return () if self.limits is None else (*copy.held, *turn.pinned)
+
+    def _way(self, turn: _Turn, copy: Copy, usable: list[int]) -> tuple[int, ...]:
+        cards = zip(turn.base, copy.states, usable, strict=True)
+        return tuple(sorted([(base << _STATE | state) << _SLICES | free for base, state, free in cards]))
+
+    def _way_of_rows(self, turn: _Turn, copy: Copy, order: list[int], at: int, first: int) -> tuple[int, ...]:
+        cards = zip(turn.base, copy.states, self._free, strict=True)
+        way = [((base << _STATE | state) << _SLICES | free) << _OPEN for base, state, free in cards]
+        for card in order[at:]:
+            way[card] += 1
+        way[order[at]] += first
+        way.sort()
+        return (turn.place.request.count, *way)

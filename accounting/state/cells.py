@@ -1,0 +1,146 @@
+"""The device table: the arrays, and the operations on single cells of them.
+
+Why it exists: an event changes a cell or two of the arrays, and must not cost what an array costs. It must not know
+pods or names. Invariants: `load` and `usable` of a cell are functions of its other numbers, refreshed whenever one of
+them changes; no row has the same stamp twice.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from accounting.state.tables import MAX_LOAD, Int64Array, NodeArrays, RequestedArrays, card_load
+
+
+class _Views(NamedTuple):
+    """The arrays' own memory, cell by cell: reading or writing one number takes half of an array's time."""
+
+    slots: "memoryview[int]"
+    memory: "memoryview[int]"
+    cores: "memoryview[int]"
+    exclusive: "memoryview[int]"
+    holders: "memoryview[int]"
+    blocks: "memoryview[int]"
+    slices: "memoryview[int]"
+    load: "memoryview[int]"
+    usable: "memoryview[int]"
+    node_slots: "memoryview[int]"
+    node_memory: "memoryview[int]"
+    node_cores: "memoryview[int]"
+    open: "memoryview[int]"
+    counts: "memoryview[int]"
+    cpu_milli: "memoryview[int]"
+    stamps: "memoryview[int]"
+
+    @classmethod
+    def of(cls, nodes: NodeArrays, requested: RequestedArrays, stamps: Int64Array) -> "_Views":
+        held = ("slots", "memory", "cores", "exclusive", "holders", "blocks", "slices", "load", "usable")
+        said = ("slots", "memory", "cores", "open")
+        arrays = [getattr(requested, name) for name in held] + [getattr(nodes, name) for name in said]
+        arrays += [requested.count, requested.cpu_milli, stamps]
+        return cls(*(array.data for array in arrays))
+
+
+class DeviceTable:
+    """The arrays, and the operations on one cell that keep `load` and `usable` true."""
+
+    def __init__(self, vendors: int = 1) -> None:
+        self.devices, self.rows = 8, 64
+        self.nodes = NodeArrays.zeros(self.devices, self.rows, vendors)
+        self.requested = RequestedArrays.zeros(self.devices, self.rows, vendors)
+        self.stamps = np.zeros(self.rows, np.int64)
+        """(row,) Numbers of which no two are alike: what was worked out for a row holds while its number stays."""
+        self._stamp = 0
+        self._views = _Views.of(self.nodes, self.requested, self.stamps)
+        self._shared = False
+
+    def share_nodes(self) -> NodeArrays:
+        """Return the node arrays for a snapshot; they are copied before they change again."""
+        self._shared = True
+        return self.nodes
+
+    def own_nodes(self) -> NodeArrays:
+        """Return the node arrays for writing."""
+        if self._shared:
+            self.nodes = self.nodes.copy()
+            self._views = _Views.of(self.nodes, self.requested, self.stamps)
+            self._shared = False
+        return self.nodes
+
+    def reserve(self, devices: int, rows: int) -> None:
+        """Make room for at least that many device positions and rows."""
+        if devices <= self.devices and rows <= self.rows:
+            return
+        self.devices = max(self.devices, devices)
+        # By a quarter: every snapshot copies the arrays, so spare rows cost time as well as room.
+        self.rows = self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 4)
+        self.nodes = self.nodes.grown(self.devices, self.rows)
+        self.requested = self.requested.grown(self.devices, self.rows)
+        self.stamps = np.pad(self.stamps, (0, self.rows - len(self.stamps)))
+        self._views = _Views.of(self.nodes, self.requested, self.stamps)
+        self._shared = False
+
+    def clear_row(self, row: int) -> None:
+        """Forget a row's cards and everything held on them."""
+        self.own_nodes().clear(row)
+        self.requested.clear(row)
+        self._touch(row)
+
+    def _touch(self, row: int) -> None:
+        self._stamp += 1
+        self._views.stamps[row] = self._stamp
+
+    def is_overcommitted(self, device: int, row: int) -> bool:
+        """Whether a card is over-committed: something of it is below 0, or it is shared beside an exclusive row."""
+        views, cell = self._views, (device, row)
+        return (
+            views.slots[cell] > views.node_slots[cell]
+            or views.memory[cell] > views.node_memory[cell]
+            or views.cores[cell] > views.node_cores[cell]
+            or (views.exclusive[cell] > 0 and views.holders[cell] > 1)
+            or views.slices[cell] < 0
+        )
+
+    def add_count(self, row: int, vendor: int, count: int) -> None:
+        """Add to the count of a vendor's cards (by its number) that a node's pods have, as the kubelet counts."""
+        if vendor == 0:
+            self._views.counts[row] += count
+        else:
+            self.requested.further_count[vendor - 1, row] += count
+
+    def add_cpu(self, row: int, cpu_milli: int) -> None:
+        """Add to the CPU that a node's pods request. Every change of a node's pods comes through here."""
+        self._views.cpu_milli[row] += cpu_milli
+        self._touch(row)
+
+    def add(self, device: int, row: int, use: tuple[str, int, int, int, bool, bool], sign: int) -> None:
+        """Add what a pod holds on a card, or take it away. `use`: a `holdings.DeviceUse`."""
+        _, slots, memory, cores, exclusive, crowded = use
+        views, cell = self._views, (device, row)
+        views.slots[cell] = slots = views.slots[cell] + sign * slots
+        views.memory[cell] = memory = views.memory[cell] + sign * memory
+        views.cores[cell] = cores = views.cores[cell] + sign * cores
+        views.holders[cell] += sign * (1 + crowded)
+        if exclusive:
+            views.exclusive[cell] += sign
+        self._derive(cell, slots, memory, cores)
+
+    def refresh(self, device: int, row: int) -> None:
+        """Recompute the derived numbers of one cell."""
+        views, cell = self._views, (device, row)
+        self._derive(cell, views.slots[cell], views.memory[cell], views.cores[cell])
+
+    def _derive(self, cell: tuple[int, int], slots: int, memory: int, cores: int) -> None:
+        """Write the derived numbers of a cell on which that much is held."""
+        views = self._views
+        capacity = views.node_slots[cell], views.node_memory[cell], views.node_cores[cell]
+        views.load[cell] = min(card_load((slots, memory, cores), capacity), MAX_LOAD)
+        views.usable[cell] = bool(
+            slots < capacity[0]
+            and memory <= capacity[1]
+            and cores <= capacity[2]
+            and not views.exclusive[cell]
+            and not views.blocks[cell]
+            and views.slices[cell] >= 0
+            and views.open[cell]
+        )

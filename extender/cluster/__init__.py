@@ -1,0 +1,19 @@
+"""The objects that are known, and the cache that follows from them.
+
+It must not know HTTP or the API server.
+"""
+
+from extender.cluster.cluster import Cluster, Objects
+from extender.cluster.learning import Learner
+from extender.cluster.loading import checked_pod, collect, example_cluster, garbage_collector_paused, load_objects
+
+__all__ = [
+    "Cluster",
+    "Learner",
+    "Objects",
+    "checked_pod",
+    "collect",
+    "example_cluster",
+    "garbage_collector_paused",
+    "load_objects",
+]

@@ -1,0 +1,82 @@
+"""What quotas count: what namespaces' pods are charged here, and what the API server charges for them.
+
+Why it exists: verdicts, metrics and reports ask the same sums, each for another limit and some without a pod's own
+share. It must not change anything. Invariants: both charges are those of the pods that a limit selects; what is left
+out of a sum for a pod is exactly what that pod has in it.
+"""
+
+from collections.abc import Callable
+
+from accounting.holdings import Total
+from accounting.pod import Pod
+from accounting.pod_record import PodRecord
+from accounting.quota import UNLIMITED, Limit, QuotaCheck, QuotaTable, namespace_differences
+from accounting.quota_scope import Selector, selects
+from accounting.state.cache import Cache
+from extender.cluster.podstore import PodStore
+from extender.config import Settings
+
+
+class Charges:
+    """Answers from the sums that the cache and the store keep."""
+
+    def __init__(self, settings: Settings, quotas: QuotaTable, cache: Cache, pods: PodStore) -> None:
+        self._settings = settings
+        self._quotas = quotas
+        self._cache = cache
+        self._pods = pods
+
+    def check(self, pod: Pod) -> QuotaCheck:
+        """Return which limits of its namespace a pod would pass wherever it goes, and what is left for it.
+
+        The pod as a whole counts, at its peak; its own earlier booking does not. Answered from memory, in microseconds
+        per limit of the namespace.
+        """
+        if not self._quotas.limits_of(pod.namespace):
+            return UNLIMITED
+        return self._quotas.check(
+            pod, lambda selector, vendor=None: self._used_without(pod, selector, vendor), mig=self._cache.has_mig
+        )
+
+    def used(self, limit: Limit) -> int:
+        """Return what the pods that a limit counts are charged now."""
+        used = self._quotas.used_of(limit, self._cache.used, limit.namespace, limit.selector)
+        return self._quotas.amount(used, limit.resource)
+
+    def used_by_others(self, limit: Limit, pod: Pod) -> int:
+        """Return `used` without the given pod's booking."""
+        used = self._quotas.used_of(limit, self._used_without, pod, limit.selector)
+        return self._quotas.amount(used, limit.resource)
+
+    def by_api(self, limit: Limit) -> int:
+        """Return what the API server's quota charges the pods that a limit counts."""
+        return self._pods.charges.of(limit.namespace, limit.selector).get(limit.resource, 0)
+
+    def by_api_to_others(self, limit: Limit, pod: Pod) -> int:
+        """Return `by_api` without the given pod's."""
+        own = self._pods.bare(pod.uid)
+        counts = own is not None and not own.terminal and own.namespace == limit.namespace
+        mine = own.api_charge if own is not None and counts and selects(limit.selector, own.scope) else ()
+        return self.by_api(limit) - dict(mine).get(limit.resource, 0)
+
+    def why_they_differ(self, limit: Limit, record: Callable[[Pod], PodRecord]) -> list[str]:
+        """Return why `used` and `by_api` differ, and for how many pods each reason holds.
+
+        `record`: what a pod holds.
+        """
+        if self.used(limit) == self.by_api(limit):
+            return []
+        vendor = next(each for each in self._settings.vendors if limit.resource in each.resources)
+        pods = [(pod, record(pod)) for pod in self._pods.bare_in(limit.namespace)]
+        return namespace_differences(limit, pods, vendor)
+
+    def _used_without(self, pod: Pod, selector: Selector, vendor: str | None = None) -> Total:
+        """Return what the pods that a selector takes are charged, the given pod's booking left out.
+
+        For the cards of a vendor, by its key; without one, for those of the first vendor.
+        """
+        total, own = self._cache.used(pod.namespace, selector, vendor), self._cache.pods.get(pod.uid)
+        if own is None or own.namespace != pod.namespace or not selects(selector, own.scope):
+            return total
+        held = dict(own.held_totals).get(vendor or self._settings.vendor.key, Total())
+        return Total(*(a - b for a, b in zip(total, held, strict=True)))

@@ -1,0 +1,94 @@
+"""From files to the embedded cluster's objects.
+
+It must not change a cluster. Invariant: one object that cannot be used becomes a problem and does not stop the others.
+"""
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+from accounting.node import Node
+from accounting.pod import Pod
+from accounting.quota import Quota
+from accounting.status import Problem, ProblemCode
+from extender.cluster.cluster import Objects
+from extender.config import Settings
+from extender.convert import InputError, Manifest, convert_node, convert_pod, convert_quota, read_manifests
+from extender.wire import core_v1
+
+_EXAMPLE = "example-cluster.yaml"
+
+
+def example_cluster() -> str:
+    """Return the path of the bundled example: packaged in a wheel, else in the checkout."""
+    packaged = resources.files("extender").joinpath(_EXAMPLE)
+    if packaged.is_file():
+        return str(packaged)
+    return str(Path(__file__).parents[2] / "manifests" / "examples" / "cluster.yaml")
+
+
+def load_objects(paths: Iterable[str], settings: Settings) -> Objects:
+    """Read cluster files. Of two objects with the same identity the last one stands. Raises `InputError` for a file."""
+    with garbage_collector_paused():
+        return collect((manifest for path in paths for manifest in read_manifests(path, "--cluster")), settings)
+
+
+@contextmanager
+def garbage_collector_paused() -> Iterator[None]:
+    """Pause the collector: a large dump makes millions of objects that all stay, and walking them doubles the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
+    """Convert Node, Pod and ResourceQuota objects; other kinds are passed over."""
+    nodes: dict[str, Node] = {}
+    pods: dict[str, Pod] = {}
+    quotas: dict[tuple[str, str], Quota] = {}
+    problems: list[Problem] = []
+    for manifest in manifests:
+        try:
+            if manifest.kind == "Node":
+                node = convert_node(manifest.decode(core_v1.Node), settings)
+                nodes[_named(node.name, manifest)] = node
+            elif manifest.kind == "Pod":
+                pod = convert_pod(manifest.decode(core_v1.Pod), settings)
+                _named(pod.name, manifest)
+                pods[pod.uid] = pod
+            elif manifest.kind == "ResourceQuota":
+                quota = convert_quota(manifest.decode(core_v1.ResourceQuota), settings)
+                quotas[quota.namespace, quota.name] = quota
+        except InputError as error:
+            problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
+    return Objects(tuple(nodes.values()), tuple(pods.values()), tuple(quotas.values()), tuple(problems))
+
+
+def checked_pod(manifest: Manifest, settings: Settings) -> Pod:
+    """Convert a Pod that a person gave: it needs a name and containers. Raises `InputError`."""
+    wire = manifest.decode(core_v1.Pod)
+    pod = convert_pod(wire, settings)
+    if not pod.name:
+        raise InputError("metadata.name", "(empty)", "a pod needs a name")
+    if wire.spec is None or not wire.spec.containers:
+        raise InputError("spec.containers", "[]", f"pod {pod.key} has no containers")
+    return pod
+
+
+_PROBLEM_OF_KIND = {
+    "Node": ProblemCode.UNREADABLE_REGISTER,
+    "Pod": ProblemCode.UNDECODABLE_ALLOCATION,
+    "ResourceQuota": ProblemCode.UNKNOWN_QUOTA_KEY,
+}
+
+
+def _named(name: str, manifest: Manifest) -> str:
+    if not name:
+        raise InputError("metadata.name", manifest.kind, "an object needs a name")
+    return name

@@ -1,0 +1,57 @@
+"""Kubernetes objects to accounting values, and the texts of annotations.
+
+The one place that knows both worlds. Conversion never fails for an object that decodes.
+"""
+
+from extender.convert.allocation_text import pack_rows, unpack_rows
+from extender.convert.annotations import (
+    NODE,
+    NODE_LOCK,
+    RETRY_AT,
+    TOTAL_LIMIT_BYTES,
+    annotation_bytes,
+    bind_annotations,
+    bind_labels,
+    first_illegal_key,
+    scheduler_keys,
+)
+from extender.convert.manifests import InputError, Manifest, parse_manifests, read_manifests
+from extender.convert.node import convert_node, convert_quota
+from extender.convert.pod import (
+    CARD_POLICY,
+    NODE_POLICY,
+    WEIGHTS,
+    allocation_of,
+    convert_pod,
+    convert_without_rows,
+    held_or_rows,
+    rows_text,
+)
+
+__all__ = [
+    "CARD_POLICY",
+    "NODE",
+    "NODE_LOCK",
+    "NODE_POLICY",
+    "RETRY_AT",
+    "TOTAL_LIMIT_BYTES",
+    "WEIGHTS",
+    "InputError",
+    "Manifest",
+    "allocation_of",
+    "annotation_bytes",
+    "bind_annotations",
+    "bind_labels",
+    "convert_node",
+    "convert_pod",
+    "convert_quota",
+    "convert_without_rows",
+    "first_illegal_key",
+    "held_or_rows",
+    "pack_rows",
+    "parse_manifests",
+    "read_manifests",
+    "rows_text",
+    "scheduler_keys",
+    "unpack_rows",
+]

@@ -1,0 +1,118 @@
+"""All rows of a pod as one text, for stores and journals.
+
+Why it exists: a pod has one annotation per vendor, and its rows must be kept, compared and written down as one thing.
+It must not know which vendors there are. Invariant: unpacking what was packed gives the rows back; the rows of a pod
+that concerns the default vendor alone are its annotation, byte for byte.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from accounting.codec import decode_allocation, encode_allocation, named_instances, with_instances
+from accounting.holdings import Held
+from accounting.mig_profiles import read_instances
+from accounting.plain_rows import held_by_text
+from accounting.pod import Allocation, Container, UnreadableAllocation
+from accounting.vendor import DEFAULT_VENDOR_KEY
+from accounting.vendor_part import merged, rows_of
+
+#: Between the parts of a text. Where an annotation holds it, it is as unreadable with another sign in its place.
+_SEPARATOR, _NO_SEPARATOR = "\x00", "\ufffd"
+
+
+#: Stands where a vendor's key stands, for its MIG annotation.
+_MIG = "mig:"
+
+
+def mig_part(vendor: str) -> str:
+    """Return the name under which a vendor's MIG annotation is joined."""
+    return _MIG + vendor
+
+
+def join_texts(texts: Mapping[str, str]) -> str:
+    """Return one text of annotations by vendor key; "" if all are empty."""
+    if len(texts) == 1 and DEFAULT_VENDOR_KEY in texts:
+        return texts[DEFAULT_VENDOR_KEY].replace(_SEPARATOR, _NO_SEPARATOR)
+    filled = {key: text.replace(_SEPARATOR, _NO_SEPARATOR) for key, text in texts.items() if text}
+    if not filled or (len(filled) == 1 and DEFAULT_VENDOR_KEY in filled):
+        return filled.get(DEFAULT_VENDOR_KEY, "")
+    return _SEPARATOR + _SEPARATOR.join(part for key in sorted(filled) for part in (key, filled[key]))
+
+
+def split_texts(text: str) -> dict[str, str]:
+    """Return the annotations by vendor key of which `join_texts` made one text."""
+    if not text.startswith(_SEPARATOR):
+        return {DEFAULT_VENDOR_KEY: text} if text else {}
+    keys = text.split(_SEPARATOR)[1:]
+    return dict(zip(keys[::2], keys[1::2], strict=True))
+
+
+def pack_rows(allocation: Allocation) -> str:
+    """Return the rows of all vendors as one text."""
+    vendors = {row.vendor for own in allocation for row in own} or {DEFAULT_VENDOR_KEY}
+    texts = {key: encode_allocation(rows_of(allocation, key), key) for key in vendors}
+    for key in vendors:
+        texts[mig_part(key)] = mig_text(rows_of(allocation, key))
+    return join_texts(texts)
+
+
+def mig_text(allocation: Allocation) -> str:
+    """Return the MIG annotation of a vendor's rows; "" if none has an instance."""
+    entries = named_instances(allocation)
+    return msgspec.json.encode(entries).decode() if entries else ""
+
+
+def unpack_rows(
+    text: str, containers: int, field: str, fields: Mapping[str, str] | None = None
+) -> Allocation | UnreadableAllocation:
+    """Read a text of `pack_rows` or `join_texts`. `fields`: where each vendor's annotation stands, for messages.
+
+    One annotation that cannot be read makes all of them unreadable, for they are one pod's.
+    """
+    names = fields or {}
+    if text and not text.startswith(_SEPARATOR):
+        # The default vendor's rows alone, as nearly all are.
+        key = DEFAULT_VENDOR_KEY
+        return decode_allocation(text, containers, names.get(key, field), sys.intern, key)
+    texts = split_texts(text)
+    read = [
+        _with_mig(decode_allocation(each, containers, names.get(key, field), sys.intern, key), texts, key)
+        for key, each in texts.items()
+        if not key.startswith(_MIG)
+    ]
+    unreadable = [each for each in read if isinstance(each, UnreadableAllocation)]
+    if unreadable:
+        return UnreadableAllocation(tuple(sorted(set(_uuids(read)))), unreadable[0].why)
+    if not read:
+        return ((),) * containers
+    allocations = [each for each in read if not isinstance(each, UnreadableAllocation)]
+    return allocations[0] if len(allocations) == 1 else merged(allocations)
+
+
+def unpack_held(text: str, containers: tuple[Container, ...]) -> Held | None:
+    """Return what a pod holds by such a text if that is quick: if they are the default vendor's alone and plain."""
+    return None if text.startswith(_SEPARATOR) else held_by_text(text, containers, sys.intern)
+
+
+def _with_mig(
+    allocation: Allocation | UnreadableAllocation, texts: Mapping[str, str], vendor: str
+) -> Allocation | UnreadableAllocation:
+    """Return rows with the instances of the MIG annotation; one that cannot be read names none."""
+    text = texts.get(mig_part(vendor))
+    if not text or isinstance(allocation, UnreadableAllocation):
+        return allocation
+    try:
+        instances = read_instances(msgspec.json.decode(text))
+    except (msgspec.DecodeError, RecursionError):
+        return allocation
+    return allocation if isinstance(instances, str) else with_instances(allocation, instances, vendor)
+
+
+def _uuids(read: Iterable[Allocation | UnreadableAllocation]) -> Iterable[str]:
+    for each in read:
+        if isinstance(each, UnreadableAllocation):
+            yield from each.readable_uuids
+        else:
+            yield from (row.uuid for own in each for row in own)

@@ -1,0 +1,161 @@
+"""A pod's containers -> what they ask for, what the API server charges for them, and their CPU.
+
+It must not do I/O. Invariant: what is remembered of a container is a function of its name, its kind and its resources
+as written, so remembering changes no answer. Replicas are written alike, so most containers are read once.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from accounting.container_resources import (
+    ContainerResources,
+    charged_amount,
+    container_charge,
+    container_requests,
+    pod_charge,
+)
+from accounting.pod import Container, ContainerKind
+from accounting.status import Invalid
+from accounting.vendor import Vendor
+from extender.convert.cpu import container_cpu_milli, cpu_milli_of
+from extender.wire import core_v1, watched
+
+#: What the API server charges, per resource name.
+Charge = tuple[tuple[str, int], ...]
+#: A container's kind and its charge; empty if it asks for nothing that is managed.
+_Charged = tuple[tuple[int, Charge], ...]
+#: All quantities of a container as written: names and values of the limits, and of the requests.
+_Written = tuple[tuple[tuple[str, object], ...], tuple[tuple[str, object], ...]]
+_NOTHING: _Written = ((), ())
+#: Numbers stand for kinds where results are remembered: hashing a member of an Enum is slow.
+_KINDS = (ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP)
+_INIT, _SIDECAR, _APP = range(3)
+_LISTS = ("initContainers", "initContainers", "containers")
+_REMEMBERED = 16_384
+
+
+class PodContainers(NamedTuple):
+    """What a pod's containers say together."""
+
+    containers: tuple[Container, ...]
+    """Init containers first, in spec order."""
+    charge: Charge
+    invalid: list[Invalid]
+    cpu_milli: int
+
+
+class _Said(NamedTuple):
+    """What one container says."""
+
+    container: Container
+    invalid: tuple[Invalid, ...]
+    charged: _Charged
+    cpu_milli: int
+
+
+class _Reader(NamedTuple):
+    """What is worked out once per vendors."""
+
+    names: tuple[str, ...]
+    """Of the resources that are managed."""
+    of_text: Callable[[str, int, bytes], _Said]
+    """Read a container by name, kind and resources as JSON."""
+    of_values: Callable[[str, int, core_v1.Resources | None], _Said]
+    """Read a container by name, kind and resources."""
+
+
+def read_containers(spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...]) -> PodContainers:
+    """Return what a pod's containers say. Raises `msgspec.DecodeError` for resources that do not decode."""
+    reader = _reader(vendors)
+    said = _said_by_text(spec, reader) if isinstance(spec, watched.PodSpec) else _said_by_values(spec, reader)
+    if not said:
+        return PodContainers((), (), [], cpu_milli_of(spec, ()))
+    containers, invalid, charged, cpu_milli = zip(*said, strict=True)
+    overhead = _overhead_charge(spec.overhead, reader.names) if spec.overhead else ()
+    return PodContainers(
+        containers,
+        _charge(charged, overhead),
+        [each for refused in invalid for each in refused] if any(invalid) else [],
+        cpu_milli_of(spec, cpu_milli),
+    )
+
+
+def _said_by_text(spec: watched.PodSpec, reader: _Reader) -> list[_Said]:
+    read = reader.of_text
+    said = [
+        read(each.name or "", _SIDECAR if each.restartPolicy == "Always" else _INIT, bytes(each.resources))
+        for each in spec.initContainers or ()
+    ]
+    said += [read(each.name or "", _APP, bytes(each.resources)) for each in spec.containers or ()]
+    return said
+
+
+def _said_by_values(spec: core_v1.PodSpec, reader: _Reader) -> list[_Said]:
+    read = reader.of_values
+    said = [
+        read(each.name or "", _SIDECAR if each.restartPolicy == "Always" else _INIT, each.resources)
+        for each in spec.initContainers or ()
+    ]
+    said += [read(each.name or "", _APP, each.resources) for each in spec.containers or ()]
+    return said
+
+
+@lru_cache(maxsize=16)
+def _reader(vendors: tuple[Vendor, ...]) -> _Reader:
+    names = tuple(name for vendor in vendors for name in vendor.resources)
+
+    def read(name: str, kind: int, written: _Written) -> tuple[Container, tuple[Invalid, ...], _Charged]:
+        resources = _managed(written, names)
+        if not (resources.limits or resources.requests):
+            return Container(name, _KINDS[kind]), (), ()
+        requests, invalid = container_requests(resources, vendors, f"spec.{_LISTS[kind]}[{name}].resources")
+        first = requests[0] if requests else None
+        container = Container(name, _KINDS[kind], first, requests[1:])
+        return container, invalid, ((kind, container_charge(resources, *vendors)),)
+
+    remembered = lru_cache(maxsize=_REMEMBERED)(read)
+
+    def of_values(name: str, kind: int, resources: core_v1.Resources | None) -> _Said:
+        written = _NOTHING if resources is None else _written(resources)
+        said = (remembered if _is_text(written) else read)(name, kind, written)
+        return _Said(*said, container_cpu_milli(resources))
+
+    @lru_cache(maxsize=_REMEMBERED)
+    def of_text(name: str, kind: int, text: bytes) -> _Said:
+        return of_values(name, kind, watched.read_resources(text))
+
+    return _Reader(names, of_text, of_values)
+
+
+def _written(resources: core_v1.Resources) -> _Written:
+    limits, requests = resources.limits, resources.requests
+    return tuple(limits.items()) if limits else (), tuple(requests.items()) if requests else ()
+
+
+def _is_text(written: _Written) -> bool:
+    """Whether all quantities are text, as an API server gives them; only then equal keys mean equal values."""
+    for part in written:
+        for _, value in part:
+            if value.__class__ is not str:
+                return False
+    return True
+
+
+def _managed(written: _Written, names: tuple[str, ...]) -> ContainerResources:
+    """Return what is written of managed resources, in the order of their names."""
+    limits, requests = (
+        {name: quantities[name] for name in names if quantities.get(name) is not None}
+        for quantities in map(dict, written)
+    )
+    return ContainerResources(limits, requests)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _charge(charged: tuple[_Charged, ...], overhead: Charge) -> Charge:
+    """Return what is charged for a pod, from what is charged for each of its containers."""
+    return pod_charge([(_KINDS[kind], charge) for each in charged for kind, charge in each], overhead)
+
+
+def _overhead_charge(overhead: core_v1.Quantities, names: tuple[str, ...]) -> Charge:
+    return tuple((name, charged_amount(overhead[name])) for name in names if name in overhead)

@@ -1,0 +1,241 @@
+"""Pods -> accounting values. Together with `convert_node`, the only module that knows both worlds.
+
+It must not do I/O. Invariant: conversion never fails for an object that decodes; what cannot be used in it becomes an
+Invalid, an UnreadableAllocation or a Problem in the value.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from accounting.holdings import Held
+from accounting.pod import Allocation, Container, Pod, UnreadableAllocation
+from accounting.policy import (
+    Policies,
+    make_policies,
+    parse_card_policy,
+    parse_node_policy,
+    parse_weights,
+    unknown_card_words,
+    unknown_node_words,
+)
+from accounting.selection import Selection, parse_bool, parse_list, parse_types
+from accounting.status import Invalid
+from accounting.vendor import DEFAULT_VENDOR_KEY, Vendor
+from accounting.vendor_part import checked_vendors, requested_vendors
+from extender.config import Settings
+from extender.convert.allocation_text import join_texts, mig_part, unpack_held, unpack_rows
+from extender.convert.containers import read_containers
+from extender.convert.init_statuses import are_inits_over
+from extender.convert.scopes import scope_of
+from extender.wire import core_v1, watched
+
+NODE_POLICY = "hami.io/node-scheduler-policy"
+CARD_POLICY = "hami.io/gpu-scheduler-policy"
+WEIGHTS = "hami.io/device-scoring-weights"
+_ANNOTATIONS = "metadata.annotations[{}]"
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+#: Of such pods no vendor can lack its rows.
+_DEFAULT_VENDOR_AT_MOST = ((), (DEFAULT_VENDOR_KEY,))
+
+
+def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
+    """Return a pod as accounting sees it. A manifest without metadata.uid is known by namespace/name."""
+    return with_rows(convert_without_rows(wire, settings), rows_text(wire, settings), settings)
+
+
+def rows_text(wire: watched.AnyPod, settings: Settings) -> str:
+    """Return the allocation annotations of all vendors as one text; "" if there is none."""
+    annotations = wire.metadata.annotations if wire.metadata is not None else None
+    if not annotations:
+        return ""
+    texts: dict[str, str] = {}
+    for vendor in settings.vendors:
+        text = annotations.get(vendor.devices_allocated_annotation)
+        if not text:
+            continue
+        texts[vendor.key] = text
+        mig = annotations.get(vendor.mig_annotation) if vendor.mig_annotation else None
+        if mig:
+            texts[mig_part(vendor.key)] = mig
+    return join_texts(texts)
+
+
+def with_rows(pod: Pod, text: str, settings: Settings) -> Pod:
+    """Return a pod with the allocation that its annotations say."""
+    rows = allocation_of(pod, text, settings)
+    return pod if rows is None else pod.with_allocation(rows)
+
+
+def allocation_of(pod: Pod, text: str, settings: Settings) -> Allocation | UnreadableAllocation | None:
+    """Return the allocation that a pod's annotations say; None if they say nothing."""
+    if not text:
+        return None
+    fields = _tools(settings.vendors).allocation_fields
+    return checked_vendors(pod, unpack_rows(text, len(pod.containers), "", fields), fields)
+
+
+def held_or_rows(pod: Pod, text: str, settings: Settings) -> Held | Allocation | UnreadableAllocation | None:
+    """Return what a pod holds by its annotations' text if that is quickly told; else `allocation_of`."""
+    if text and requested_vendors(pod) in _DEFAULT_VENDOR_AT_MOST:
+        held = unpack_held(text, pod.containers)
+        if held is not None:
+            return held
+    return allocation_of(pod, text, settings)
+
+
+def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_text: str = "") -> Pod:
+    """Return all of a pod but its allocation. `allocation_text`: the text that stands for it, see `rows_text`."""
+    meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
+    status = wire.status or core_v1.PodStatus()
+    # Names of nodes and namespaces, and UUIDs of cards, stand in many pods: interned, each is in memory once.
+    namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
+    annotations = meta.annotations or {}
+    vendors = settings.vendors
+    containers, charge, invalid, cpu_milli = read_containers(spec, vendors)
+    selections, policies, misread, ignored = _choices(annotations, settings, vendors, _asked(containers, vendors))
+    return Pod(
+        uid=meta.uid or f"{namespace}/{name}",
+        namespace=namespace,
+        name=name,
+        containers=containers,
+        node=sys.intern(spec.nodeName) if spec.nodeName else None,
+        terminal=status.phase in _TERMINAL,
+        deleting=meta.deletionTimestamp is not None,
+        inits_over=are_inits_over(spec, status),
+        invalid=_refused(containers, invalid, misread) if invalid or misread else (),
+        selection=selections[0],
+        policies=policies,
+        api_charge=charge,
+        scope=scope_of(spec, status),
+        cpu_milli=cpu_milli,
+        further_selections=selections[1:],
+        ignored=ignored,
+        allocation_text=allocation_text,
+    )
+
+
+def _refused(containers: tuple[Container, ...], invalid: list[Invalid], misread: list[Invalid]) -> tuple[Invalid, ...]:
+    """Return what is invalid in a pod; in the annotations of one that asks for nothing, nothing is."""
+    return (*invalid, *misread) if invalid or any(container.request for container in containers) else ()
+
+
+def _asked(containers: tuple[Container, ...], vendors: tuple[Vendor, ...]) -> tuple[Vendor, ...]:
+    """Return the vendors whose cards the containers ask for; the first vendor that is on, if they ask for none."""
+    if len(vendors) == 1:
+        return vendors
+    asked = {request.vendor for each in containers for request in each.requests}
+    return tuple(vendor for vendor in vendors if vendor.key in asked) or vendors[:1]
+
+
+class _Tools(NamedTuple):
+    """What is worked out once per vendors."""
+
+    choice_keys: frozenset[str]
+    """Annotations that choose anything at all."""
+    every_card: tuple[Selection, ...]
+    """The choice of a pod without such annotations that asks all of these vendors."""
+    allocation_fields: Mapping[str, str]
+    """Vendor key -> where its allocation annotation stands."""
+
+
+@lru_cache(maxsize=16)
+def _tools(vendors: tuple[Vendor, ...]) -> _Tools:
+    fields = {each.key: _ANNOTATIONS.format(each.devices_allocated_annotation) for each in vendors}
+    keys = frozenset().union(*map(_choice_keys, vendors))
+    return _Tools(keys, _every_card(vendors), fields)
+
+
+def _choices(
+    annotations: Mapping[str, str], settings: Settings, vendors: tuple[Vendor, ...], asked: tuple[Vendor, ...]
+) -> tuple[tuple[Selection, ...], Policies, list[Invalid], tuple[Invalid, ...]]:
+    """Read the annotations that select cards, one selection per vendor that is asked, and policies.
+
+    Returns also what is invalid in them, and the words that mean nothing.
+    """
+    tools = _tools(vendors)
+    if annotations.keys().isdisjoint(tools.choice_keys):
+        return tools.every_card if asked is vendors else _every_card(asked), settings.policies, [], ()
+    policies, invalid, ignored = _policies(annotations, settings.policies)
+    selections = []
+    for vendor in asked:
+        selections.append(_selection(annotations, vendor, invalid))
+        for key, value in vendor.unmanaged_annotations:
+            if annotations.get(key) == value:
+                invalid.append(Invalid(_ANNOTATIONS.format(key), value, "this way of sharing a card is not managed"))
+    return tuple(selections), policies, invalid, ignored
+
+
+@lru_cache(maxsize=64)
+def _every_card(vendors: tuple[Vendor, ...]) -> tuple[Selection, ...]:
+    return tuple(Selection(vendor=vendor.key) for vendor in vendors)
+
+
+def _policies(
+    annotations: Mapping[str, str], policies: Policies
+) -> tuple[Policies, list[Invalid], tuple[Invalid, ...]]:
+    invalid: list[Invalid] = []
+    ignored: list[Invalid] = []
+    if NODE_POLICY in annotations:
+        text = annotations[NODE_POLICY]
+        policies = replace(policies, node=parse_node_policy(text))
+        if policies.node.looks_ahead:
+            policies = replace(policies, card=make_policies(text, None).card)
+        ignored += [_ignored(NODE_POLICY, word) for word in unknown_node_words(text)]
+    if CARD_POLICY in annotations:
+        text = annotations[CARD_POLICY]
+        policies = replace(policies, card=parse_card_policy(text))
+        ignored += [_ignored(CARD_POLICY, word) for word in unknown_card_words(text)]
+    if WEIGHTS in annotations:
+        weights = parse_weights(annotations[WEIGHTS], _ANNOTATIONS.format(WEIGHTS))
+        if isinstance(weights, Invalid):
+            invalid.append(weights)
+        else:
+            policies = replace(policies, weights=weights)
+    return policies, invalid, tuple(ignored)
+
+
+def _ignored(key: str, word: str) -> Invalid:
+    return Invalid(_ANNOTATIONS.format(key), word, "is no policy and is ignored")
+
+
+def _selection(annotations: Mapping[str, str], vendor: Vendor, invalid: list[Invalid]) -> Selection:
+    """Read a vendor's selecting annotations; adds what is invalid in them to `invalid`."""
+    numa_bind = parse_bool(annotations.get(vendor.numa_bind_annotation) or "false")
+    if numa_bind is None:
+        field = _ANNOTATIONS.format(vendor.numa_bind_annotation)
+        invalid.append(Invalid(field, annotations[vendor.numa_bind_annotation], "must be true or false"))
+    uuids, also = (
+        frozenset(parse_list(annotations.get(key, "")))
+        for key in (vendor.use_uuid_annotation, vendor.also_use_uuid_annotation)
+    )
+    if uuids and also:
+        # A card must be in both lists. No card has an empty UUID, so a list of that alone takes none.
+        uuids = uuids & also or frozenset({""})
+    refused = (vendor.nouse_uuid_annotation, vendor.also_nouse_uuid_annotation)
+    return Selection(
+        use_uuids=uuids or also,
+        nouse_uuids=frozenset(uuid for key in refused for uuid in parse_list(annotations.get(key, ""))),
+        use_types=parse_types(annotations.get(vendor.use_type_annotation, "")),
+        nouse_types=parse_types(annotations.get(vendor.nouse_type_annotation, "")),
+        modes=annotations.get(vendor.mode_annotation, ""),
+        numa_bind=bool(numa_bind),
+        vendor=vendor.key,
+    )
+
+
+def _choice_keys(vendor: Vendor) -> frozenset[str]:
+    selecting = (
+        vendor.use_uuid_annotation,
+        vendor.nouse_uuid_annotation,
+        vendor.also_use_uuid_annotation,
+        vendor.also_nouse_uuid_annotation,
+        vendor.use_type_annotation,
+        vendor.nouse_type_annotation,
+        vendor.numa_bind_annotation,
+        vendor.mode_annotation,
+        *(key for key, _ in vendor.unmanaged_annotations),
+    )
+    return frozenset((NODE_POLICY, CARD_POLICY, WEIGHTS, *filter(None, selecting)))

@@ -1,0 +1,9 @@
+"""The journal: what changed the state or asked about it, one JSON line each.
+
+It must not decide anything; feeding it back is `extender.live.replaying`.
+"""
+
+from extender.journal.journal import FileJournal, Journal, JournaledSink, read_journal
+from extender.journal.recording import Recorder
+
+__all__ = ["FileJournal", "Journal", "JournaledSink", "Recorder", "read_journal"]

@@ -1,0 +1,10 @@
+"""Binding pods: one write that carries the cards, and what became of it.
+
+It must not know HTTP servers.
+"""
+
+from extender.live.binding.attempt import BindSettings
+from extender.live.binding.binder import Binder
+from extender.live.binding.latebindings import LateBindings
+
+__all__ = ["BindSettings", "Binder", "LateBindings"]

@@ -1,0 +1,132 @@
+"""Binding pods on a live cluster: the single writer of cards.
+
+Why it exists: binds come many at once, outlive the request that asked for them, and must be settled before this process
+ends. It must not know HTTP servers, nor how one bind goes; that is in `bindattempt`. Invariants: of one pod one bind is
+under way at a time; a pod whose bind has failed has no claim; nothing is called settled that may still take effect.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from accounting.pod_state import PodState
+from extender.cluster import Cluster
+from extender.kube.client import KubeClient
+from extender.live.binding.attempt import BindAttempts, BindSettings
+from extender.live.binding.reader import PodReader
+from extender.live.binding.rereading import Rereading
+from extender.live.binding.settling import Settling
+from extender.live.binding.writer import BindingWriter
+from extender.live.leading import Leadership
+from extender.live.locks import NodeLocks, Turns
+from extender.live.watching import Facts, PodTable
+from extender.logs import logger
+from extender.wire.extender_v1 import BindingArgs
+
+#: Limit of one request beside the Binding; a lease must outlast it, and http_timeout_seconds is shorter than any lease.
+_REQUEST_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class BindCounts:
+    """Outcomes so far, for metrics."""
+
+    outcomes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    in_flight: int = 0
+
+
+class Binder:
+    """Binds pods of one cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        facts: Facts,
+        client: KubeClient,
+        locks: NodeLocks,
+        leadership: Leadership,
+        settings: BindSettings,
+        unix_time: Callable[[], float] = time.time,
+    ) -> None:
+        self.counts = BindCounts()
+        self._cluster = cluster
+        self._facts = facts
+        self._locks = locks
+        self.reader = PodReader(client, cluster, PodTable(cluster, facts))
+        pauses, request_seconds = settings.resolve_seconds, min(_REQUEST_SECONDS, settings.http_timeout_seconds)
+        self._settling = Settling(cluster, self.reader, locks, leadership, pauses, request_seconds)
+        writer = BindingWriter(cluster, facts, client, unix_time, lock_mode=settings.lock_mode)
+        self._attempts = BindAttempts(cluster, self.reader, writer, locks, leadership, self._settling, settings)
+        self._rereading = Rereading(cluster, self.reader, pauses, request_seconds)
+        self._turns = Turns()  # by pod UID
+        self._tasks: set[asyncio.Task[str]] = set()
+
+    async def bind(self, args: BindingArgs) -> str:
+        """Bind a pod; returns "" when it is on that node with its cards, else why not.
+
+        The work goes on when the client hangs up, so that nothing stays half done.
+        """
+        task = asyncio.get_running_loop().create_task(self._bind(args))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait for what is in flight, as a process does before it ends, and give the rest up.
+
+        Returns whether all of it is settled: then nothing that this process wrote can still take effect.
+        """
+        end = asyncio.get_running_loop().time() + seconds
+        while (pending := [*self._tasks, *self._settling.tasks]) and (left := _until(end)) > 0:
+            await asyncio.wait(pending, timeout=left)
+        unlocked = await self._locks.drain(max(0.0, _until(end)))
+        for task in (*pending, *self._rereading.tasks):
+            task.cancel()
+        if pending or not unlocked:
+            logger().error("binds are not settled", binds=len(pending), locks_released=unlocked)
+        return not pending and unlocked
+
+    @property
+    def unanswered(self) -> int:
+        """Bindings so far that got no answer."""
+        return self._attempts.unanswered
+
+    def seen(self, uid: str) -> None:
+        """The watch told of a pod, or a list did not name it."""
+        self._settling.look(uid)
+        self._read_unlisted(uid)
+        if not self._cluster.knows(uid):
+            self._locks.look_again()
+
+    def _read_unlisted(self, uid: str) -> None:
+        """Read a pod that is bound but that a list did not name: it is gone, or newer than the list."""
+        if uid not in self._facts.pods and self._cluster.cache.state(uid) is PodState.BOUND:
+            self._rereading.begin(uid)
+
+    def contradicted(self, uid: str) -> None:
+        """A list shows a bound pod without a node: it is older than the Binding, or the Binding is lost."""
+        self._rereading.begin(uid)
+
+    async def _bind(self, args: BindingArgs) -> str:
+        self.counts.in_flight += 1
+        try:
+            async with self._turns.of(args.PodUID):
+                error = await self._attempts.bind(args)
+        finally:
+            self.counts.in_flight -= 1
+        self._read_unlisted(args.PodUID)
+        if error:
+            self._end_claim(args.PodUID)
+        self.counts.outcomes["bound" if not error else error.partition(":")[0]] += 1
+        return error
+
+    def _end_claim(self, uid: str) -> None:
+        """End the claim of a pod whose bind has failed: kube-scheduler asks anew before it binds the pod again."""
+        if self._cluster.claims is not None and self._cluster.cache.state(uid) is None:
+            self._cluster.claims.drop(uid)
+
+
+def _until(end: float) -> float:
+    return end - asyncio.get_running_loop().time()

@@ -1,0 +1,114 @@
+"""Reading single pods, and giving one another version.
+
+Why it exists: where the watch is too slow or cannot say, one pod is read, and a pod whose version has moved on can no
+longer be bound by a Binding that was made for an earlier one. It must not decide anything. Invariant: what it learns is
+recorded, and goes into the journal, as if the watch had told.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from accounting.pod import Pod
+from accounting.pod_record import PodRecord
+from extender.cluster import Cluster
+from extender.convert import RETRY_AT
+from extender.kube.client import MERGE_PATCH, Answer, KubeClient, Unknown
+from extender.kube.events import PodRef
+from extender.live.watching import PodTable
+from extender.wire import core_v1
+
+_NOT_FOUND = 404
+_CONFLICT = 409
+
+
+class PodReader:
+    """Reads pods and records what they say."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        cluster: Cluster,
+        table: PodTable,
+        utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self.table = table
+        self._utc_now = utc_now
+
+    def version(self, uid: str) -> str:
+        """Return the newest version that is known of a pod."""
+        return self.table.version(uid)
+
+    async def read(self, namespace: str, name: str, uid: str, timeout_seconds: float) -> Pod | Unknown | None:
+        """Return a pod as it is now, None if it is gone."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        answer = await self._client.request("GET", path, timeout_seconds=max(0.1, timeout_seconds))
+        if isinstance(answer, Unknown):
+            return answer
+        if answer.status == _NOT_FOUND:
+            self._gone(uid)
+            return None
+        if not answer.ok:
+            return Unknown(f"{answer.status} {answer.message}")
+        return self.note(answer.body, uid)
+
+    def note(self, body: bytes, uid: str) -> Pod | Unknown | None:
+        """Record a pod that the API server has just answered."""
+        try:
+            wire = msgspec.json.decode(body, type=core_v1.Pod)
+        except msgspec.DecodeError as error:
+            return Unknown(f"the pod does not decode: {error}")
+        if wire.metadata is None or wire.metadata.uid != uid:
+            # Another pod of the same name; the watch will tell of it.
+            self._gone(uid)
+            return None
+        self._journal("put", body.decode())
+        before = self._cluster.cache.pods.get(uid)
+        pod = self.table.told(wire, by_read=True)
+        self._tell_freed(before, uid)
+        return pod
+
+    async def move_on(self, ref: PodRef, version: str, timeout_seconds: float) -> bool:
+        """Give an unbound pod another version than that one, so that a Binding that names it is refused if it comes.
+
+        Returns whether the pod is known to be beyond that version, bound or gone. The caller asks whether it may write.
+        """
+        metadata = {
+            "uid": ref.uid,
+            "resourceVersion": version,
+            "annotations": {RETRY_AT: self._utc_now().isoformat()},
+        }
+        answer = await self._client.request(
+            "PATCH",
+            f"/api/v1/namespaces/{ref.namespace}/pods/{ref.name}",
+            body=json.dumps({"metadata": metadata}).encode(),
+            content_type=MERGE_PATCH,
+            timeout_seconds=timeout_seconds,
+        )
+        if isinstance(answer, Answer) and answer.ok:
+            self.note(answer.body, ref.uid)
+        elif answer.status in (_CONFLICT, _NOT_FOUND):
+            await self.read(ref.namespace, ref.name, ref.uid, timeout_seconds)
+        return self.table.version(ref.uid) != version
+
+    def _gone(self, uid: str) -> None:
+        self._journal("deleted", json.dumps({"metadata": {"uid": uid}}))
+        before = self._cluster.cache.pods.get(uid)
+        self.table.gone(uid)
+        self._tell_freed(before, uid)
+
+    def _tell_freed(self, before: PodRecord | None, uid: str) -> None:
+        """Tell of what a read has freed: the watch event that comes later changes nothing more."""
+        after = self._cluster.cache.pods.get(uid)
+        if before is None or before is after or self._cluster.on_freed is None:
+            return
+        if after is None or after.node != before.node or after.held != before.held:
+            self._cluster.on_freed(str(before.node))
+
+    def _journal(self, change: str, text: str) -> None:
+        if self._cluster.on_booking is not None:
+            self._cluster.on_booking({"op": "change", "kind": "Pod", "change": change, "object": text})

@@ -1,0 +1,152 @@
+"""Comparing what the extender believes with what the API server has.
+
+Why it exists: a watch that lost an event, or a bug, shows nowhere else until a card is given twice. It must not change
+anything. Invariants: only what still differs after the watch had time to catch up is a difference; the comparison
+takes a bounded time and says so when it could not end; the event loop is never kept for more than a few milliseconds.
+
+    LIST everything, compare each object -> where they differ: wait, GET it, compare again (three times) -> difference
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from extender.kube.client import Answer, KubeClient, WatchFailed
+from extender.kube.listing import Expired, ListSettings, list_pages
+from extender.kube.pace import Pace
+from extender.live.comparing.views import Seen, View
+
+Json = dict[str, Any]
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class CompareSettings:
+    """Bounds, with the reasons."""
+
+    lists: ListSettings = field(default_factory=ListSettings)
+    limit_seconds: float = 60.0
+    """100,000 pods take about 15 s; a person waits for the answer."""
+    waits_seconds: tuple[float, ...] = (0.2, 0.5, 1.0)
+    """Before each look at what differed. A watch is behind by milliseconds."""
+    request_seconds: float = 5.0
+    most: int = 100
+    """Objects that are looked at again and shown; with more, the cache is to be listed anew anyway."""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What a comparison found."""
+
+    differences: list[Json] = field(default_factory=list)
+    objects: int = 0
+    differing: int = 0
+    """Objects that differ; more than are shown when there are many."""
+    why_incomplete: str = ""
+    paths: set[str] = field(default_factory=set)
+    """The lists in which something differs."""
+
+    def as_json(self) -> Json:
+        """Return what /api/v1/verify adds to its report."""
+        return {
+            "differences": sorted(self.differences, key=lambda entry: str(entry["object"])),
+            "comparison": {
+                "objects": self.objects,
+                "differing": self.differing,
+                "complete": not self.why_incomplete,
+                "why": self.why_incomplete,
+            },
+        }
+
+
+class Comparer:
+    """Compares all views of one cluster. Those who ask at the same time share one comparison."""
+
+    def __init__(self, client: KubeClient, views: Sequence[View], settings: CompareSettings | None = None) -> None:
+        self._client = client
+        self._views = views
+        self._settings = settings or CompareSettings()
+        self._running: asyncio.Task[Comparison] | None = None
+
+    async def compare(self) -> Comparison:
+        """Compare now. A caller that gives up does not end it for the others."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().create_task(self._compare())
+        return await asyncio.shield(self._running)
+
+    def stop(self) -> None:
+        """End a comparison that is running."""
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _compare(self) -> Comparison:
+        found = Comparison()
+        try:
+            async with asyncio.timeout(self._settings.limit_seconds):
+                for view in self._views:
+                    await self._compare_view(view, found)
+        except TimeoutError:
+            found.why_incomplete = f"not ended within {self._settings.limit_seconds:g} s"
+        except Expired as error:
+            found.why_incomplete = f"the list expired: {error}"
+        except WatchFailed as error:
+            found.why_incomplete = f"{error.status} {error}" if error.status else str(error)
+        return found
+
+    async def _compare_view(self, view: View, found: Comparison) -> None:
+        suspects = await self._suspects(view, found)
+        looked_at = dict(list(suspects.items())[: self._settings.most])
+        for seconds in self._settings.waits_seconds:
+            if not looked_at:
+                break
+            await asyncio.sleep(seconds)
+            for identity in list(looked_at):
+                looked_at[identity] = value = await self._read_again(view, identity, looked_at[identity])
+                if not _differs(view, identity, value):
+                    del looked_at[identity]
+        found.differences += [
+            view.shown(identity, view.cached(identity), value) for identity, value in looked_at.items()
+        ]
+        beyond = max(0, len(suspects) - self._settings.most)
+        found.differing += len(looked_at) + beyond
+        if looked_at or beyond:
+            found.paths.add(view.path)
+
+    async def _suspects(self, view: View, found: Comparison) -> dict[str, Any]:
+        """List everything; return what does not look the same, with what the API server says of it."""
+        before, listed, suspects, pace = view.known(), set[str](), dict[str, Any](), Pace()
+
+        def look(seen: Seen) -> None:
+            listed.add(seen.identity)
+            if _differs(view, seen.identity, seen.value):
+                suspects[seen.identity] = seen.value
+
+        async with aclosing(list_pages(self._client, view.path, view.query, self._settings.lists)) as pages:
+            async for page in pages:
+                for raw in page.items:
+                    found.objects += 1
+                    seen = view.read(raw)
+                    if seen is not None:
+                        look(seen)
+                    await pace.breathe()
+        for seen in view.rest():
+            look(seen)
+        for identity in sorted(before - listed):
+            look(Seen(identity, None))
+        return suspects
+
+    async def _read_again(self, view: View, identity: str, value: Any) -> Any:  # noqa: ANN401 - a value of the view
+        """Return what the API server says of one object now; what cannot be read stays as it was."""
+        path = view.path_of(identity, value)
+        if path is None:
+            return value
+        answer = await self._client.request("GET", path, timeout_seconds=self._settings.request_seconds)
+        if answer.status == _NOT_FOUND:
+            return None
+        return view.read_again(identity, answer.body) if isinstance(answer, Answer) and answer.ok else value
+
+
+def _differs(view: View, identity: str, value: Any) -> bool:  # noqa: ANN401 - a value of the view
+    return not view.is_open(identity) and not view.agrees(identity, value)

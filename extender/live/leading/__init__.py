@@ -1,0 +1,11 @@
+"""Who may write: the Lease, leader election, and following kube-scheduler's Lease.
+
+It must not know pods.
+"""
+
+from extender.live.leading.election import LeaderElector
+from extender.live.leading.following import LeaseFollower
+from extender.live.leading.leadership import Leadership, LeaseHolder, SoleLeader
+from extender.live.leading.lease import LeaseSettings
+
+__all__ = ["LeaderElector", "Leadership", "LeaseFollower", "LeaseHolder", "LeaseSettings", "SoleLeader"]

@@ -1,0 +1,223 @@
+"""Feeding a journal to a fresh cluster and reporting the first difference.
+
+Why it exists: a journal of a production fault is a test. It must not talk to an API server. Invariants: the same code
+that answered then answers now, on the same state, so every difference is a change of behaviour or a hole in the
+journal; each process that wrote to the journal is replayed from nothing, with its own settings.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from accounting.answers import Claim, Claims, crowded_rows
+from accounting.packing.workload import build_workload
+from accounting.pod import Pod
+from accounting.state import BoolArray, Snapshot
+from accounting.status import Code
+from extender.cluster import Cluster
+from extender.config import Settings
+from extender.convert import pack_rows, unpack_rows
+from extender.journal import journal
+from extender.kube.reflector import Sink
+from extender.live.watching import Facts, NodeSink, PodSink, PodTable, QuotaSink
+from extender.verbs import Hooks, Verbs, placed
+from extender.wire.core_v1 import Pod as WirePod
+from extender.wire.extender_v1 import BindingArgs, WireError, decode_binding, encode_binding
+
+#: First words of a bind's Error that says that no cards were found.
+_REFUSALS = frozenset(map(str, Code))
+
+
+class _Bound(msgspec.Struct):
+    Error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a replay first differs: the journal's line, what happened, and both results."""
+
+    line: int
+    what: str
+    recorded: str
+    replayed: str
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was replayed."""
+
+    entries: int = 0
+    processes: int = 0
+    answers: int = 0
+    bookings: int = 0
+    refusals: int = 0
+    """Binds that found no cards."""
+    difference: Difference | None = None
+
+
+class _RecordedHooks(Hooks):
+    """Claims come from the journal; a question tells of its pod as it does on a live cluster."""
+
+    def __init__(self, cluster: Cluster, facts: Facts, claims: Claims) -> None:
+        self._cluster = cluster
+        self._table = PodTable(cluster, facts)
+        self._claims = claims
+
+    @property
+    def version(self) -> int:
+        return self._claims.version
+
+    def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:  # noqa: ARG002 - hook
+        self._table.asked_about(wire)
+
+    def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
+        return crowded_rows(self._cluster.cache, snapshot, pod, self._claims)
+
+
+class _Process:
+    """One process: what it knew, from its start on."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.cluster = Cluster(settings)
+        self.claims = self.cluster.claims = Claims()
+        self.refusals: dict[tuple[str, str], list[str]] = {}  # pod UID, node -> why binds there found no cards
+        facts = Facts()
+        verbs = Verbs(self.cluster, _RecordedHooks(self.cluster, facts, self.claims))
+        self.verbs: dict[str, Callable[[bytes], bytes]] = {
+            "filter": verbs.filter,
+            "prioritize": verbs.prioritize,
+            "preempt": verbs.preempt,
+        }
+        self.sinks: dict[str, Sink] = {
+            "Node": NodeSink(self.cluster, facts, _ignore, _ignore),
+            "Pod": PodSink(self.cluster, facts, _ignore, _ignore),
+            "ResourceQuota": QuotaSink(self.cluster, lambda: None),
+        }
+
+    def apply(self, entry: journal.Entry) -> None:
+        """Do what an entry says that leaves nothing to compare."""
+        if isinstance(entry, journal.Changed):
+            self.sinks[entry.kind].change(entry.change, msgspec.Raw(entry.object.encode()))
+        elif isinstance(entry, journal.Replaced):
+            self.sinks[entry.kind].replaced(set(entry.identities))
+        elif isinstance(entry, journal.Finish):
+            self.cluster.finish(entry.uid)
+        elif isinstance(entry, journal.Forget):
+            self.cluster.forget(entry.uid)
+        elif isinstance(entry, journal.Lose):
+            self.cluster.lose(entry.uid)
+        elif isinstance(entry, journal.Claimed):
+            self.claims.put(entry.uid, Claim(entry.node, entry.uses, entry.count, entry.further_counts), 0.0)
+        elif isinstance(entry, journal.Unclaim):
+            self.claims.drop(entry.uid)
+        elif isinstance(entry, journal.Plugin):
+            self.cluster.set_plugin(entry.node, entry.vendor, alive=entry.alive)
+        elif isinstance(entry, journal.Expect):
+            self.cluster.expect(build_workload(entry.mix, entry.plan))
+
+    def answer(self, entry: journal.Verb) -> str | None:
+        """Answer again. None for a bind whose outcome is the API server's or the clock's."""
+        body, verb = entry.base64 if entry.body is None else entry.body.encode(), self.verbs.get(entry.verb)
+        try:
+            if verb is None:
+                said = self._bound_again(decode_binding(body), entry.answer)
+                return None if said is None else encode_binding(said).decode()
+            return verb(body).decode(errors="replace")
+        except WireError as error:
+            return f"Error: {error}"
+
+    def _bound_again(self, args: BindingArgs, answer: str) -> str | None:
+        """Return the Error of a bind by what was booked or refused; None if that is open.
+
+        A pod that ended before the answer was written leaves nothing to tell it by.
+        """
+        refused = self.refusals.get((args.PodUID, args.Node), [])
+        if any(encode_binding(why).decode() == answer for why in refused):
+            return msgspec.json.decode(answer, type=_Bound).Error
+        pod = self.cluster.pod(args.PodUID)
+        said = msgspec.json.decode(answer, type=_Bound).Error
+        if pod is None or not pod.asks:
+            return None
+        if not said or said.startswith("AlreadyBound:"):
+            return self._where(pod, args.Node)
+        if said.partition(":")[0] in _REFUSALS:
+            return refused[-1] if refused else "no cards were looked for"
+        return None
+
+    def _where(self, pod: Pod, node: str) -> str:
+        """Return what a bind says of a pod that is booked."""
+        record = self.cluster.cache.pods.get(pod.uid)
+        if record is None:
+            return "the pod is on no node"
+        return "" if record.node == node else f"AlreadyBound: pod {pod.key} is on node {record.node}"
+
+    def refuse(self, entry: journal.Refuse) -> str:
+        """Try to find cards again for a pod that got none; returns why it gets none."""
+        pod = self.cluster.pod(entry.uid)
+        if pod is None:
+            return "the pod is not known"
+        outcome = placed(self.cluster, pod._replace(node=None, allocation=None), entry.node)
+        if isinstance(outcome, str):
+            self.refusals.setdefault((entry.uid, entry.node), []).append(outcome)
+            return outcome
+        return pack_rows(outcome.allocation)
+
+    def book(self, entry: journal.Assume) -> str:
+        """Choose a pod's cards again and book them if they are the same; returns them, or why there are none."""
+        pod = self.cluster.pod(entry.uid)
+        if pod is None:
+            return "the pod is not known"
+        unbound = pod._replace(node=None, allocation=None)
+        outcome = self.cluster.placed(unbound, entry.node)
+        if isinstance(outcome, tuple):
+            return f"{outcome[0].code}: {outcome[0].message}"
+        chosen = pack_rows(outcome.allocation)
+        if chosen == entry.allocation:
+            allocation = unpack_rows(chosen, len(pod.containers), "allocation")
+            self.cluster.assume(unbound._replace(node=entry.node, allocation=allocation))
+        return chosen
+
+
+class Replay:
+    """One replay. `settings` are for a journal whose first process did not write its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.summary = Summary()
+        self._process = _Process(settings)
+
+    def run(self, entries: Iterable[tuple[int, journal.Entry]]) -> Summary:
+        """Feed entries until they end or the first difference."""
+        for line, entry in entries:
+            self.summary.entries += 1
+            self.summary.difference = self._feed(line, entry)
+            if self.summary.difference is not None:
+                break
+        return self.summary
+
+    def _feed(self, line: int, entry: journal.Entry) -> Difference | None:
+        if isinstance(entry, journal.Start):
+            self.summary.processes += 1
+            self._process = _Process(entry.settings)
+        elif isinstance(entry, journal.Verb):
+            answer = self._process.answer(entry)
+            self.summary.answers += answer is not None
+            if answer not in (None, entry.answer):
+                return Difference(line, f"answer of {entry.verb}", entry.answer, str(answer))
+        elif isinstance(entry, journal.Refuse):
+            self.summary.refusals += 1
+            why = self._process.refuse(entry)
+            if why != entry.why:
+                return Difference(line, f"refusal of pod {entry.uid} on {entry.node}", entry.why, why)
+        elif isinstance(entry, journal.Assume):
+            self.summary.bookings += 1
+            cards = self._process.book(entry)
+            if cards != entry.allocation:
+                return Difference(line, f"booking of pod {entry.uid} on {entry.node}", entry.allocation, cards)
+        else:
+            self._process.apply(entry)
+        return None
+
+
+def _ignore(_name: str) -> None:
+    """Nobody waits for locks or room in a replay."""

@@ -1,0 +1,81 @@
+"""Some nodes as they would be if the pods that are being woken were on them already.
+
+Why it exists: a card that is free once must be promised once. It must not change the cluster. Invariant: the first pod
+that is placed sees the nodes as they are; each held one makes them smaller for those after it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from accounting.answers import Placement, allocate_in, claim_of, feasible_on, hold_claim
+from accounting.holdings import Total, pod_total
+from accounting.pod import Allocation, Pod
+from accounting.quota import QuotaCheck
+from accounting.quota_scope import Selector
+from accounting.state import NamespaceSums, charge_names
+from accounting.vendor_part import requested_vendors, rows_of
+from extender.cluster import Cluster
+
+
+class Placed(NamedTuple):
+    """A pod with cards on one of the nodes."""
+
+    pod: Pod
+    column: int
+    placement: Placement
+
+
+class Trial:
+    """A view of some nodes."""
+
+    def __init__(self, cluster: Cluster, nodes: list[str]) -> None:
+        self._cluster = cluster
+        self._nodes = [name for name in nodes if name in cluster.cache.nodes]
+        self._snapshot = cluster.cache.snapshot()
+        self._positions = [dict(cluster.cache.positions(name)) for name in self._nodes]
+        self._view = self._snapshot.take(self._snapshot.rows_of(self._nodes))
+        self._promised = NamespaceSums()  # what the held pods will be charged
+
+    def place(self, pod: Pod) -> Placed | None:
+        """Return the pod with cards on the first node where it fits; None if it fits nowhere or its quota forbids."""
+        quota = self._quota_check(pod)
+        if not self._nodes or quota.exceeded:
+            return None
+        columns = np.flatnonzero(feasible_on(self._view, pod, self._snapshot, quota.budget))
+        if not len(columns):
+            return None
+        column = int(columns[0])
+        uuids = {position: uuid for uuid, position in self._positions[column].items()}
+        placement = allocate_in(self._view.take(columns[:1]), pod, self._snapshot, uuids, quota.budget)
+        return None if placement is None else Placed(pod, column, placement)
+
+    def hold(self, placed: Placed) -> None:
+        """Count a pod as if it were there."""
+        pod = placed.pod
+        claim = claim_of(pod, self._nodes[placed.column], placed.placement, self._snapshot)
+        hold_claim(self._view, placed.column, self._positions[placed.column], claim, self._snapshot.vendors)
+        self._view = self._view.refreshed()
+        self._promised.add(pod.namespace, pod.scope, self._charge(pod, placed.placement.allocation))
+
+    def _charge(self, pod: Pod, allocation: Allocation) -> list[tuple[str, int]]:
+        """What a pod with these cards is charged."""
+        vendors = self._snapshot.vendors
+        return [
+            pair
+            for key in requested_vendors(pod)
+            for pair in zip(
+                charge_names(vendors[key]), pod_total(pod.containers, rows_of(allocation, key))[0], strict=True
+            )
+        ]
+
+    def _quota_check(self, pod: Pod) -> QuotaCheck:
+        """What the quotas say of a pod beside those that are charged and those that are promised."""
+
+        def used(selector: Selector, vendor: str | None = None) -> Total:
+            charged = self._cluster.cache.used(pod.namespace, selector, vendor)
+            sums = self._promised.of(pod.namespace, selector)
+            names = charge_names(0 if vendor is None else self._snapshot.vendors[vendor])
+            return Total(*(amount + sums.get(name, 0) for amount, name in zip(charged, names, strict=True)))
+
+        return self._cluster.quotas.check(pod, used, mig=self._cluster.cache.has_mig)

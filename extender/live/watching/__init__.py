@@ -1,0 +1,22 @@
+"""From watched objects to the cluster, and what is reported of them.
+
+It must not do I/O of its own beyond events and handshakes.
+"""
+
+from extender.live.watching.facts import Facts, NodeFacts, node_facts
+from extender.live.watching.handshakes import HandshakeKeeper
+from extender.live.watching.overcommit import OvercommitReporter
+from extender.live.watching.podtable import PodTable
+from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
+
+__all__ = [
+    "Facts",
+    "HandshakeKeeper",
+    "NodeFacts",
+    "NodeSink",
+    "OvercommitReporter",
+    "PodSink",
+    "PodTable",
+    "QuotaSink",
+    "node_facts",
+]

@@ -1,0 +1,56 @@
+"""Reporting pods whose cards hold more than they have.
+
+Why it exists: what no lease can fence, two extenders that both gave out a card, shows only when both pods are seen; so
+do a card that shrank and a peak that came back. It must not change anything. Invariants: a pod is reported once for
+the same cards, by the leader, and again only after it was well in between; nothing is reported before everything was
+listed, since a half-known cluster says nothing.
+"""
+
+from collections.abc import Callable
+
+from accounting.pod_record import PodRecord
+from accounting.state.cache import Cache
+from extender.kube.events import EventRecorder, PodRef
+from extender.kube.pace import Pace
+from extender.logs import logger
+
+
+class OvercommitReporter:
+    """What was reported, by pod UID."""
+
+    def __init__(self, cache: Cache, events: EventRecorder, is_on_duty: Callable[[], bool]) -> None:
+        self.reports = 0
+        self._cache = cache
+        self._events = events
+        self._is_on_duty = is_on_duty
+        self._reported: dict[str, tuple[str, ...]] = {}
+
+    def look_at_pod(self, uid: str) -> None:
+        """A pod was seen: look at its cards."""
+        self._look(uid, on_duty=self._is_on_duty)
+
+    def look_at_node(self, node: str) -> None:
+        """A node or what is on it changed: look at its pods."""
+        for record in self._cache.pods_on(node):
+            self.look_at_pod(record.uid)
+
+    async def look_at_everything(self) -> None:
+        """Look at every pod once everything was listed, just before this replica leads."""
+        pace = Pace()
+        for uid in list(self._cache.pods):
+            self._look(uid, on_duty=lambda: True)
+            await pace.breathe()
+
+    def _look(self, uid: str, on_duty: Callable[[], bool]) -> None:
+        cards = self._cache.overcommitted_cards(uid)
+        if not cards:
+            self._reported.pop(uid, None)
+        elif self._reported.get(uid) != cards and on_duty():
+            self._reported[uid] = cards
+            self._report(self._cache.pods[uid], cards)
+
+    def _report(self, record: PodRecord, cards: tuple[str, ...]) -> None:
+        self.reports += 1
+        logger().error("cards over-committed", pod=record.key, podUID=record.uid, node=record.node, cards=cards)
+        pod = PodRef(record.namespace, record.name, record.uid)
+        self._events.warning(pod, "DeviceOvercommitted", "Accounting", f"over-committed cards: {', '.join(cards)}")

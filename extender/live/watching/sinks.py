@@ -1,0 +1,234 @@
+"""From watched objects to the cluster and the facts.
+
+It must not do I/O. Invariants: one object that does not decode changes nothing but itself; of pods that neither ask
+for nor hold cards only the CPU on their node is kept; a change that may have freed something is told to `on_freed` with
+the node's name.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from accounting.pod_record import PodRecord
+from extender.cluster import Cluster
+from extender.convert import convert_node, convert_quota
+from extender.kube.reflector import Change, Taken
+from extender.live.watching.facts import Facts, NodeFacts, is_older, node_facts
+from extender.live.watching.podtable import PodTable
+from extender.logs import logger
+from extender.wire import core_v1, watched
+
+Freed = Callable[[str], None]
+
+
+def _nothing(_uid: str) -> None:
+    """Nobody reads."""
+
+
+class PodSink:
+    """Pods by UID."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        facts: Facts,
+        on_freed: Freed,
+        on_seen: Callable[[str], None],
+        on_contradicted: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._cluster = cluster
+        self._facts = facts
+        self._table = PodTable(cluster, facts)
+        self._on_freed = on_freed
+        self._on_seen = on_seen
+        self._on_contradicted = on_contradicted
+        self._contradicted: set[str] = set()  # UIDs of bound pods that were last told of without a node
+
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
+        """Take one pod."""
+        try:
+            wire = watched.decode_pod(raw)
+        except msgspec.DecodeError as error:
+            return self._undecodable(change, raw, error)
+        meta = wire.metadata
+        if meta is None or not meta.uid:
+            logger().error("pod without a UID")
+            return Taken(None)
+        uid, taken = meta.uid, Taken(meta.uid, meta.resourceVersion)
+        records = self._cluster.cache.pods
+        before = records.get(uid)
+        try:
+            if change is Change.DELETED:
+                self._table.gone(uid)
+            else:
+                self._table.told(wire)
+        except msgspec.DecodeError as error:
+            return self._undecodable(change, raw, error)
+        except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen
+            logger().exception("pod cannot be taken", uid=uid)
+            return taken
+        after = records.get(uid)
+        self._tell(before, after)
+        self._note_contradiction(uid, wire, is_booked=after is not None)
+        self._on_seen(uid)
+        return taken
+
+    def replaced(self, identities: set[str]) -> None:
+        """Give up every pod that a list did not name, unless a bind of it is in flight.
+
+        What a watch tells of a bound pod without a node came late; a list that does may have been right.
+        """
+        for uid in sorted(self._contradicted):
+            self._on_contradicted(uid)
+        self._contradicted.clear()
+        cardless = self._cluster.cache.cardless_pods
+        for uid in sorted(cardless - identities):
+            self._table.gone(uid)
+        for uid in sorted(self._facts.pods.keys() - identities):
+            before = self._cluster.cache.pods.get(uid)
+            if self._table.unlisted(uid):
+                self._tell(before, None)
+            self._on_seen(uid)
+
+    def _note_contradiction(self, uid: str, wire: watched.Pod, *, is_booked: bool) -> None:
+        if is_booked and not (wire.spec is not None and wire.spec.nodeName):
+            self._contradicted.add(uid)
+        elif self._contradicted:
+            self._contradicted.discard(uid)
+
+    def _undecodable(self, change: Change, raw: msgspec.Raw, error: msgspec.DecodeError) -> Taken:
+        """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""
+        uid = _meta(raw).uid
+        logger().error("pod does not decode", uid=uid, why=watched.why_undecodable(raw, error))
+        if uid and change is Change.DELETED:
+            before = self._cluster.cache.pods.get(uid)
+            self._table.gone(uid)
+            self._tell(before, None)
+            self._on_seen(uid)
+        return Taken(uid)
+
+    def _tell(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        """Report a node on which a pod holds less than before."""
+        if before is None or before is after or before.node is None:
+            return
+        if after is None or after.node != before.node or after.held != before.held or after.blocks != before.blocks:
+            self._on_freed(before.node)
+
+
+class NodeSink:
+    """Nodes by name."""
+
+    def __init__(self, cluster: Cluster, facts: Facts, on_freed: Freed, on_lock: Freed) -> None:
+        self._cluster = cluster
+        self._facts = facts
+        self._on_freed = on_freed
+        self._on_lock = on_lock
+        self._decoder = msgspec.json.Decoder(core_v1.Node)
+
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
+        """Take one node."""
+        try:
+            wire = self._decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            return self._undecodable(change, raw, str(error))
+        meta = wire.metadata
+        if meta is None or not meta.name:
+            logger().error("node without a name")
+            return Taken(None)
+        taken = Taken(meta.name, meta.resourceVersion)
+        if change is Change.DELETED:
+            self._drop(meta.name)
+            return taken
+        generation = self._cluster.cache.generation
+        try:
+            self._cluster.put_node(convert_node(wire, self._cluster.settings))
+        except Exception:  # noqa: BLE001 - as for pods
+            logger().exception("node cannot be taken", node=meta.name)
+            return taken
+        self._note(meta.name, node_facts(meta))
+        if self._cluster.cache.generation != generation:
+            self._on_freed(meta.name)
+        return taken
+
+    def replaced(self, identities: set[str]) -> None:
+        """Drop every node that a list did not name."""
+        for name in sorted(self._facts.nodes.keys() - identities):
+            self._drop(name)
+
+    def _note(self, name: str, facts: NodeFacts) -> None:
+        """Remember a node's version and lock, unless our own write of the lock has told of a newer one."""
+        known = self._facts.nodes.get(name)
+        if known is not None and is_older(facts.resource_version, known.resource_version):
+            return
+        self._facts.nodes[name] = facts
+        if known is None or known.lock != facts.lock:
+            self._on_lock(name)
+
+    def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> Taken:
+        """Keep what is known of a node whose new object does not decode, and say so; a deletion still counts."""
+        name = _meta(raw).name
+        logger().error("node does not decode", node=name, why=why)
+        if name and change is Change.DELETED:
+            self._drop(name)
+        return Taken(name)
+
+    def _drop(self, name: str) -> None:
+        self._facts.nodes.pop(name, None)
+        self._cluster.remove_node(name)
+        self._on_lock(name)
+
+
+class QuotaSink:
+    """ResourceQuotas by namespace and name."""
+
+    def __init__(self, cluster: Cluster, on_freed: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._on_freed = on_freed
+        self._known: dict[str, tuple[str, str]] = {}
+        self._decoder = msgspec.json.Decoder(core_v1.ResourceQuota)
+
+    def change(self, change: Change, raw: msgspec.Raw) -> Taken:
+        """Take one quota."""
+        try:
+            wire = self._decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            # What is known of it stays.
+            meta = _meta(raw)
+            logger().error("resourcequota does not decode", quota=f"{meta.namespace}/{meta.name}", why=str(error))
+            return Taken(f"{meta.namespace}/{meta.name}" if meta.name else None)
+        quota = convert_quota(wire, self._cluster.settings)
+        identity = f"{quota.namespace}/{quota.name}"
+        if change is Change.DELETED:
+            self._known.pop(identity, None)
+            changed = self._cluster.remove_quota(quota.namespace, quota.name)
+        else:
+            self._known[identity] = quota.namespace, quota.name
+            changed = self._cluster.put_quota(quota)
+        if changed:
+            # The API server writes a quota's status with every pod; that frees nothing.
+            self._on_freed()
+        return Taken(identity, wire.metadata.resourceVersion if wire.metadata is not None else None)
+
+    def replaced(self, identities: set[str]) -> None:
+        """Drop every quota that a list did not name."""
+        for identity in sorted(self._known.keys() - identities):
+            self._cluster.remove_quota(*self._known.pop(identity))
+            self._on_freed()
+
+
+class _Meta(msgspec.Struct):
+    uid: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta | None = None
+
+
+def _meta(raw: msgspec.Raw) -> _Meta:
+    """Return what names an object, as far as it can be read."""
+    try:
+        return msgspec.json.decode(raw, type=_Object).metadata or _Meta()
+    except msgspec.DecodeError:
+        return _Meta()

@@ -1,0 +1,77 @@
+"""Explaining one pod over a whole cluster.
+
+It must not print. Invariant: the pod's own booking, found by UID, or by name where one of the two has no UID, never
+counts against it, and the answer agrees with what filter would say.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from accounting.answers import Placement, explain_node, filter_nodes
+from accounting.cards import score_nodes
+from accounting.holdings import pod_total
+from accounting.pod import Pod
+from accounting.quota import QuotaCheck, namespace_differences, pod_charges
+from accounting.state.cache import Cache
+from accounting.vendor_part import part_of
+from extender.cluster import Cluster
+from extender.reports.render import charge_row, explained_node, quota_row
+
+
+def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
+    """Return {"pod", "nodes": [...]} with every node of the cluster by name, and "quotas" if some count the pod."""
+    pod = pod._replace(uid=_booked_uid(cluster, pod))
+    quota, names = cluster.quota_check(pod), cluster.cache.node_names()
+    scores = _scores(cluster, pod, names, quota)
+    nodes = [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]
+    limits = _quotas(cluster, pod)
+    answer = {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
+    return answer | ({"ignored": [str(each) for each in pod.ignored]} if pod.ignored else {})
+
+
+def _quotas(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
+    """Return the limits that count the pod, with what it would add to each; its own booking is not in `used`."""
+    limits = cluster.quotas.limits_of(pod.namespace)
+    others = [(each, cluster.record(each)) for each in cluster.pods() if each.uid != pod.uid] if limits else []
+    rows = []
+    for vendor in cluster.settings.vendors:
+        own = [limit for limit in limits if limit.resource in vendor.resources]
+        for charge in pod_charges(own, part_of(pod, vendor.key), vendor, mig=cluster.cache.has_mig):
+            used, api = (
+                cluster.charges.used_by_others(charge.limit, pod),
+                cluster.charges.by_api_to_others(charge.limit, pod),
+            )
+            why = namespace_differences(charge.limit, others, vendor) if used != api else []
+            rows.append(quota_row(charge.limit, used, api) | charge_row(charge, why))
+    return rows
+
+
+def _booked_uid(cluster: Cluster, pod: Pod) -> str:
+    """Return the UID under which the cluster has booked the pod; a manifest may have none, and is known by its name."""
+    named = cluster.pod_named(pod.namespace, pod.name)
+    if cluster.pod(pod.uid) is None and named is not None and pod.key in (pod.uid, named.uid):
+        return named.uid
+    return pod.uid
+
+
+def _node(cache: Cache, pod: Pod, name: str, score: int, quota: QuotaCheck) -> dict[str, Any]:
+    record = cache.pods.get(pod.uid)
+    if record is not None and record.node == name:
+        cache = cache.node_without(pod.uid)
+    blockers = tuple(each.key for each in cache.pods_on(name) if each.blocks is not None)
+    outcome = explain_node(cache.snapshot(), pod, name, cache.positions(name), blockers, quota)
+    if isinstance(outcome, Placement) and quota.budget is not None:
+        total, _ = pod_total(pod.containers, outcome.allocation)
+        return explained_node(name, outcome, score) | {"total": total._asdict()}
+    return explained_node(name, outcome, score)
+
+
+def _scores(cluster: Cluster, pod: Pod, names: list[str], quota: QuotaCheck) -> dict[str, int]:
+    snapshot = cluster.cache.snapshot()
+    rows = snapshot.rows_of(names)
+    own = cluster.cache.own_row(pod.uid)
+    feasible = np.flatnonzero(filter_nodes(snapshot, pod, rows, own, quota).feasible)
+    values = cluster.packing.values(snapshot, pod, rows[feasible])
+    scores = score_nodes(snapshot, rows[feasible], pod.policies.node, values=values)
+    return {names[int(feasible[place])]: score for place, score in scores}

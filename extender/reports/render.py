@@ -1,0 +1,168 @@
+"""The JSON that the commands and the API show.
+
+Why it exists: `account`, `explain`, `verify` and /api/v1 promise exact keys; they are made here and nowhere else. It
+must not compute anything that accounting can. Invariant: plain dicts of strings, integers, booleans and lists, in a
+full order.
+"""
+
+from typing import Any
+
+from accounting.answers import DeviceReport, Placement
+from accounting.holdings import DeviceUse, Total
+from accounting.pod import Container, DeviceRow, Pod, UnreadableAllocation
+from accounting.pod_record import PodRecord, State
+from accounting.quota import Charge, Limit
+from accounting.status import Problem, Reason
+
+Json = dict[str, Any]
+
+
+def account(pod: Pod, record: PodRecord) -> Json:
+    """Return what a pod holds, per container, per card and in total."""
+    allocation = None if isinstance(pod.allocation, UnreadableAllocation) else pod.allocation
+    rows = tuple(() for _ in pod.containers) if allocation is None else allocation
+    return {
+        "pod": pod.key,
+        "uid": pod.uid,
+        "state": record.state.value,
+        "containers": [
+            {
+                "name": container.name,
+                "kind": container.kind.value,
+                "devices": [_row(row) for row in own],
+            }
+            for container, own in zip(pod.containers, rows, strict=True)
+        ],
+        "peak": _uses(record.peak),
+        "steady": _uses(record.steady),
+        "held": _uses(record.held),
+        "total": {
+            "peak": _total(record.total_peak),
+            "steady": _total(record.total_steady),
+            "uncertain": _uncertain(pod.containers) if allocation is None else [],
+            **_by_vendor(record),
+        },
+    }
+
+
+def _row(row: DeviceRow) -> Json:
+    shown: Json = {"uuid": row.uuid, "memory": row.memory, "cores": row.cores}
+    return shown if row.instance is None else shown | {"instance": row.instance._asdict()}
+
+
+def _by_vendor(record: PodRecord) -> Json:
+    """Return the totals by vendor of a pod that concerns the cards of several vendors."""
+    if not record.several:
+        return {}
+    return {
+        "vendors": {vendor: {"peak": _total(peak), "steady": _total(steady)} for vendor, peak, steady in record.several}
+    }
+
+
+def pod_entry(pod: Pod, record: PodRecord) -> Json:
+    """Return an entry of /api/v1/pods: the account and the node. An unbound pod holds nothing, whatever it carries."""
+    bound = pod.node is not None
+    entry = account(pod if bound else pod._replace(allocation=None), record)
+    if not bound:
+        entry["state"] = State.RELEASED.value
+    entry["node"] = pod.node
+    entry["api_charge"] = dict(pod.api_charge)
+    if record.problem is not None:
+        entry["problem"] = problem(record.problem)
+    if pod.invalid:
+        entry["invalid"] = [str(invalid) for invalid in pod.invalid]
+    if pod.ignored:
+        entry["ignored"] = [str(ignored) for ignored in pod.ignored]
+    return entry
+
+
+def device(report: DeviceReport) -> Json:
+    """Return one card as verify and /api/v1/nodes show it."""
+    card = report.device
+    return {
+        "node": report.node,
+        "uuid": report.uuid,
+        "capacity": report.capacity._asdict(),
+        "requested": report.requested._asdict(),
+        "free": report.free._asdict(),
+        "overcommitted": report.overcommitted,
+        "blocked": [code.value for code in report.blocked],
+        "pods": list(report.pods),
+        "registered": card is not None,
+        "healthy": card is not None and card.healthy and not card.gone,
+        "cordoned": report.cordoned,
+        "exclusive": report.exclusive,
+        "index": None if card is None else card.index,
+        "numa": None if card is None else card.numa,
+        "type": None if card is None else card.type,
+        "mode": None if card is None else card.mode,
+        "vendor": None if card is None else card.vendor,
+        "reserved_memory": 0 if card is None else card.reserved_memory,
+    }
+
+
+def node_devices(node: str, reports: list[DeviceReport]) -> Json:
+    """Return an entry of /api/v1/nodes."""
+    return {"node": node, "devices": [device(report) for report in reports]}
+
+
+def problem(found: Problem) -> Json:
+    """Return a problem as verify shows it."""
+    return {"code": found.code.value, "object": found.object, "message": found.message}
+
+
+def quota_row(limit: Limit, used: int, charge: int) -> Json:
+    """Return an entry of /api/v1/quotas."""
+    return {
+        "namespace": limit.namespace,
+        "resource": limit.resource,
+        "hard": limit.hard,
+        "used": used,
+        "api_charge": charge,
+        "quota": limit.quota,
+        "scopes": [str(requirement) for requirement in limit.selector],
+        "enforced_by_api": limit.enforced_by_api,
+        "exceeded": used > limit.hard,
+    }
+
+
+def charge_row(charge: Charge, why: list[str]) -> Json:
+    """Return what an explanation adds to an entry of /api/v1/quotas. `why`: how what is used and charged differ."""
+    return {
+        "adds": charge.adds,
+        "at_least": charge.at_least,
+        "api_adds": charge.api_adds,
+        "differs": [*charge.differs, *why],
+    }
+
+
+def explained_node(node: str, outcome: Placement | tuple[Reason, ...], score: int) -> Json:
+    """Return one node of an explanation."""
+    if isinstance(outcome, Placement):
+        return {"node": node, "fits": True, "devices": _uses(outcome.peak), "score": score}
+    return {
+        "node": node,
+        "fits": False,
+        "reasons": [
+            {"code": reason.code.value, "message": reason.message, "devices": list(reason.devices)}
+            for reason in outcome
+        ],
+    }
+
+
+def _uses(uses: tuple[DeviceUse, ...]) -> Json:
+    return {use.uuid: {"slots": use.slots, "memory": use.memory, "cores": use.cores} for use in uses}
+
+
+def _total(total: Total) -> Json:
+    return total._asdict()
+
+
+def _uncertain(containers: tuple[Container, ...]) -> list[str]:
+    """Return the memory that is not known before a card is chosen."""
+    return [
+        f"{'whole card' if request.whole else 'percentage'} in container {container.name}"
+        for container in containers
+        for request in container.requests
+        if request.memory_percentage
+    ]

@@ -1,0 +1,143 @@
+"""The lists of /api/v1 and the embedded cluster's pod API.
+
+It must not know kube-scheduler's verbs. Invariant: reading changes nothing; a body that cannot be used changes nothing
+and gets 400 with the field, the value and why.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from accounting.answers import device_reports, node_report
+from accounting.pod import Pod
+from accounting.quota import Limit
+from extender.cluster import Cluster, checked_pod
+from extender.convert import InputError, parse_manifests
+from extender.reports import render
+
+Json = dict[str, Any]
+Compare = Callable[[], Awaitable[Json]]
+"""Says where a live cluster differs from the API server, in a bounded time."""
+
+
+class Api:
+    """Handlers over one cluster."""
+
+    def __init__(self, cluster: Cluster, *, embedded: bool = True, compare: Compare | None = None) -> None:
+        self._cluster = cluster
+        self._embedded = embedded
+        self._compare = compare
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        changing = [
+            web.post("/api/v1/pods", self.post_pod),
+            web.delete("/api/v1/pods/{namespace}/{name}", self.delete_pod),
+        ]
+        return [
+            *(changing if self._embedded else ()),
+            web.get("/api/v1/pods", self.pods),
+            web.get("/api/v1/nodes", self.nodes),
+            web.get("/api/v1/verify", self.verify),
+            web.get("/api/v1/quotas", self.quotas),
+        ]
+
+    async def pods(self, _request: web.Request) -> web.Response:
+        """Every pod that asks for or holds cards."""
+        cluster = self._cluster
+        return json_response([render.pod_entry(pod, cluster.record(pod)) for pod in cluster.pods()])
+
+    async def nodes(self, _request: web.Request) -> web.Response:
+        """Every node with its cards."""
+        cache = self._cluster.cache
+        return json_response([render.node_devices(name, node_report(cache, name)) for name in cache.node_names()])
+
+    async def verify(self, _request: web.Request) -> web.Response:
+        """Every card and everything that is wrong; on a live cluster, also where it differs from the API server."""
+        more = {} if self._compare is None else await self._compare()
+        return json_response(verify_report(self._cluster) | more)
+
+    async def quotas(self, request: web.Request) -> web.Response:
+        """Every limit on a managed resource, what is used, and what the API server itself charges.
+
+        With `?namespace=` those of one namespace, each with the reasons why the two charges differ; over all namespaces
+        that would be a look at every pod.
+        """
+        namespace, cluster = request.query.get("namespace"), self._cluster
+        if namespace is None:
+            return json_response(quota_rows(cluster))
+        limits = cluster.quotas.limits_of(namespace)
+        rows = [
+            quota_row(cluster, limit) | {"differs": cluster.charges.why_they_differ(limit, cluster.record)}
+            for limit in limits
+        ]
+        return json_response(rows)
+
+    async def post_pod(self, request: web.Request) -> web.Response:
+        """Create a pod, or replace it with its status."""
+        try:
+            pod = posted_pod(await request.read(), self._cluster)
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        known = self._cluster.pod(pod.uid)
+        conflict = None if known is None else _conflict(pod, known)
+        if conflict is not None:
+            return json_response({"error": conflict}, status=409)
+        kept = self._cluster.put_pod(pod)
+        return json_response(render.pod_entry(kept, self._cluster.record(kept)), status=201 if known is None else 200)
+
+    async def delete_pod(self, request: web.Request) -> web.Response:
+        """Delete a pod and release what it holds."""
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        pod = self._cluster.pod_named(namespace, name)
+        if pod is None:
+            return json_response({"error": f"pod: {namespace}/{name}: not found"}, status=404)
+        self._cluster.delete_pod(pod.uid)
+        return json_response({"deleted": pod.key, "uid": pod.uid})
+
+
+def posted_pod(body: bytes, cluster: Cluster) -> Pod:
+    """Read one Pod from a body. Raises `InputError`."""
+    manifests = list(parse_manifests(body, "body", "pod")) if body.strip() else []
+    if len(manifests) != 1 or manifests[0].kind != "Pod":
+        raise InputError("body", f"{len(manifests)} objects", "must be one Pod")
+    return checked_pod(manifests[0], cluster.settings)
+
+
+def _conflict(pod: Pod, known: Pod) -> str | None:
+    """Return what a pod that is bound cannot change, as on an API server."""
+    if known.node is None:
+        return None
+    if pod.node not in (None, known.node):
+        return f"spec.nodeName: {pod.node}: pod {known.key} is bound to node {known.node}"
+    count, bound_with = len(pod.containers), len(known.containers)
+    return None if count == bound_with else f"spec.containers: {count}: pod {known.key} is bound with {bound_with}"
+
+
+def verify_report(cluster: Cluster) -> Json:
+    """Return {"devices", "problems"}."""
+    return {
+        "devices": [render.device(report) for report in device_reports(cluster.cache)],
+        "problems": [render.problem(problem) for problem in cluster.problems()],
+    }
+
+
+def quota_rows(cluster: Cluster) -> list[Json]:
+    """Return one row per namespace, limited resource and selector, sorted; those of quotas without scopes first."""
+    return [
+        quota_row(cluster, limit)
+        for namespace in cluster.quotas.namespaces()
+        for limit in cluster.quotas.limits_of(namespace)
+    ]
+
+
+def quota_row(cluster: Cluster, limit: Limit) -> Json:
+    """Return the row of one limit."""
+    return render.quota_row(limit, cluster.charges.used(limit), cluster.charges.by_api(limit))
+
+
+def json_response(value: object, status: int = 200) -> web.Response:
+    """Return a JSON response."""
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

@@ -1,0 +1,264 @@
+"""kube-scheduler's verbs over a cluster, from body to body.
+
+Why it exists: one function per verb, synchronous, so that nothing can change between reading the state and answering.
+It must not know HTTP. Invariants: filter and prioritize only read (filter remembers the pod object, which holds
+nothing); bind alone books; the same question on the same state gets the same bytes.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+
+from accounting.answers import CodeArray, Verdict, Verdicts, filter_nodes
+from accounting.cards import score_nodes
+from accounting.pod import Pod
+from accounting.state import BoolArray, Rows
+from accounting.state.cache import Cache
+from accounting.status import CODES
+from extender.cluster import Cluster
+from extender.convert import convert_node, convert_pod
+from extender.verbs.feasible import Encoded, Passed
+from extender.verbs.hooks import Hooks
+from extender.verbs.texts import WIRE_TEXTS, wire_text
+from extender.wire import core_v1
+from extender.wire import extender_v1 as wire
+
+#: Answers and verdicts kept for the same question on the same state.
+_REMEMBERED = 64
+#: Pods whose names are kept until prioritize asks. kube-scheduler asks about one pod at a time, and 10,000 names a pod
+#: that are not freed soon cost more than they save: the next ones then come to lie in cold memory.
+_REMEMBERED_PASSED = 4
+_TEXTS = np.array(WIRE_TEXTS, object)
+#: Longer bodies, as with 400 whole Node objects, are not kept: 64 of them would fill the memory.
+_LONGEST_REMEMBERED_BYTES = 2**20
+
+
+class _Answer(NamedTuple):
+    """An answer, and the pod that filter was shown with the question."""
+
+    body: bytes
+    pod: Pod | None = None
+
+
+class Verbs:
+    """The verbs of one cluster."""
+
+    def __init__(
+        self, cluster: Cluster, hooks: Hooks | None = None, on_answer: Callable[[str, bytes, bytes], None] | None = None
+    ) -> None:
+        self.cluster = cluster
+        self._on_answer = on_answer
+        self._hooks = hooks or Hooks()
+        self.rejected: dict[str, int] = {}  # code -> nodes refused so far
+        self.searches = 0
+        """Filter calls in which some node needed the exact search."""
+        self.searched_nodes = 0
+        self.answered_from_memory = 0
+        self._version: object = None
+        self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
+        self._verdicts = Verdicts()
+        self._passed: OrderedDict[bytes, Passed] = OrderedDict()  # by raw pod
+
+    def filter(self, body: bytes) -> bytes:
+        """Answer filter. Raises `wire.WireError` when there is nothing to judge."""
+        answer = self._remembered("filter", body)
+        if answer is None:
+            return self._keep("filter", body, self._filter(body))
+        if answer.pod is not None:
+            # It may have been deleted since; the question says that it is there again.
+            self.cluster.remember(answer.pod)
+        return self._told("filter", body, answer.body)
+
+    def prioritize(self, body: bytes) -> bytes:
+        """Answer prioritize: the best nodes among those of the request that fit."""
+        answer = self._remembered("prioritize", body)
+        if answer is None:
+            return self._keep("prioritize", body, _Answer(self._prioritize(body)))
+        return self._told("prioritize", body, answer.body)
+
+    def check_ready(self) -> None:
+        """Raise `wire.WireError` when nothing can be answered now."""
+        why_not = self._hooks.why_not_ready()
+        if why_not:
+            raise wire.WireError(why_not)
+
+    def filter_dryrun(self, body: bytes) -> bytes:
+        """Answer filter for nodes that need not exist; nothing is left behind."""
+        self.check_ready()
+        args = wire.decode_args(body)
+        pod = _asked(args, self.cluster)
+        cache = self.cluster.cache
+        if args.items is not None:
+            cache = _with_nodes(cache, args, self.cluster)
+        return _encoded(args, _judge(cache, self.cluster, pod, args.names)[1]).body
+
+    def bind(self, body: bytes) -> bytes:
+        """Fit the pod again on the chosen node, book it, and answer; an Error leaves everything as it was."""
+        args = wire.decode_binding(body)
+        cluster = self.cluster
+        pod = cluster.pod(args.PodUID)
+        if pod is None or (pod.namespace, pod.name) != (args.PodNamespace, args.PodName):
+            return wire.encode_binding(f"pod {args.PodNamespace}/{args.PodName} with UID {args.PodUID} is not known")
+        if pod.node is not None:
+            same = pod.node == args.Node
+            return wire.encode_binding("" if same else f"pod {pod.key} is already bound to node {pod.node}")
+        if pod.terminal or pod.deleting:
+            return wire.encode_binding(f"pod {pod.key} {'has ended' if pod.terminal else 'is being deleted'}")
+        if pod.asks and args.Node not in cluster.cache.nodes:
+            return wire.encode_binding(f"node {args.Node} is not known")
+        return wire.encode_binding(self._book(pod, args.Node))
+
+    def preempt(self, body: bytes) -> bytes:
+        """Echo the offered candidates; choosing victims is not done yet."""
+        self.check_ready()
+        return self._told("preempt", body, wire.echo_victims(body))
+
+    def _book(self, pod: Pod, node: str) -> str:
+        """Book a pod on a node; returns why not, or an empty text."""
+        cluster = self.cluster
+        outcome = cluster.placed(pod, node)
+        if isinstance(outcome, tuple):
+            return wire_text(outcome[0].code)
+        cluster.bind(pod._replace(node=node, allocation=outcome.allocation if pod.asks else None))
+        return ""
+
+    def _filter(self, body: bytes) -> _Answer:
+        args = wire.decode_args(body)
+        pod = _asked(args, self.cluster)
+        if pod.name:
+            # Before judging: a new UID under a known name means that the old pod is gone.
+            self.cluster.remember(pod)
+        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
+        self._count(verdict)
+        if pod.asks:
+            self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
+        encoded = _encoded(args, verdict)
+        if args.items is None:
+            passed = Passed.of(self.cluster, pod, encoded, rows[verdict.feasible])
+            self._passed[args.raw_pod] = passed
+            if len(self._passed) > _REMEMBERED_PASSED:
+                self._passed.popitem(last=False)
+        return _Answer(encoded.body, pod if pod.name else None)
+
+    def _prioritize(self, body: bytes) -> bytes:
+        raw = wire.raw_pod_and_names(body)
+        passed = None if raw is None else self._passed.get(raw[0])
+        if raw is not None and passed is not None and passed.raw_names == raw[1]:
+            # kube-scheduler asks for exactly the names that filter passed, in the same order.
+            standing = passed.now(self.cluster, self._verdicts)
+            if standing is not None:
+                return self._scored(passed.pod, *standing)
+        args = wire.decode_args(body)
+        pod = _asked(args, self.cluster)
+        rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
+        names = list(compress(args.names, verdict.feasible.tolist()))
+        return self._scored(pod, names, rows[verdict.feasible])
+
+    def _scored(self, pod: Pod, names: Sequence[str], rows: Rows) -> bytes:
+        """Answer prioritize for nodes that fit."""
+        if not pod.asks and not pod.policies.node.looks_ahead:
+            return b"[]"
+        snapshot = self.cluster.cache.snapshot()
+        crowded = self._hooks.crowded(snapshot, pod) if pod.asks else None
+        values = self.cluster.packing.values(snapshot, pod, rows)
+        scores = score_nodes(snapshot, rows, pod.policies.node, crowded, values)
+        named = [(names[place], score) for place, score in scores]
+        if pod.asks:
+            self._hooks.scored(pod, named[0][0] if named else None)
+        return wire.encode_priorities(named)
+
+    def _count(self, verdict: Verdict) -> None:
+        self.searches += verdict.searched > 0
+        self.searched_nodes += verdict.searched
+        counts = np.bincount(verdict.codes[~verdict.feasible], minlength=len(CODES))
+        for number in np.flatnonzero(counts):
+            code = CODES[int(number)].value
+            self.rejected[code] = self.rejected.get(code, 0) + int(counts[number])
+
+    def _remembered(self, verb: str, body: bytes) -> _Answer | None:
+        self.check_ready()
+        version = self.cluster.version, self._hooks.version
+        if self._version != version:
+            self._version = version
+            self._answers.clear()
+        answer = self._answers.get((verb, body))
+        self.answered_from_memory += answer is not None
+        return answer
+
+    def _keep(self, verb: str, body: bytes, answer: _Answer) -> bytes:
+        if len(body) <= _LONGEST_REMEMBERED_BYTES:
+            self._answers[verb, body] = answer
+        if len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
+        return self._told(verb, body, answer.body)
+
+    def _told(self, verb: str, body: bytes, answer: bytes) -> bytes:
+        """Tell the journal of an answer."""
+        if self._on_answer is not None:
+            self._on_answer(verb, body, answer)
+        return answer
+
+
+def _asked(args: wire.ExtenderArgs, cluster: Cluster) -> Pod:
+    """Return the request's pod, unbound: annotations of an earlier attempt do not count."""
+    return convert_pod(args.pod, cluster.settings)._replace(node=None, allocation=None)
+
+
+def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> Encoded:
+    """Return filter's answer: every node of the request in exactly one of the three places."""
+    names, feasible = args.names, verdict.feasible
+    passed = names if feasible.all() else list(compress(names, feasible.tolist()))
+    items = args.items
+    if items is not None:
+        passing = set(passed)
+        items = [item for item, name in zip(items, args.item_names, strict=True) if name in passing]
+    raw_names = wire.encode_names(passed) if args.by_name else b"null"
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    if passed is not names:
+        failed = _refused(names, verdict.codes, ~feasible & ~verdict.unresolvable)
+        unresolvable = _refused(names, verdict.codes, ~feasible & verdict.unresolvable)
+    return Encoded(wire.encode_filter(raw_names, failed, unresolvable, items), raw_names, passed)
+
+
+def _refused(names: Sequence[str], codes: CodeArray, which: BoolArray) -> dict[str, str]:
+    """Return the texts of the chosen nodes by name."""
+    return dict(zip(compress(names, which.tolist()), _TEXTS[codes[which]].tolist(), strict=True))
+
+
+def _repeated(rows: Rows) -> bool:
+    """Return whether some node may be named twice; several unknown names count as that."""
+    return bool(np.bincount(rows + 1).max(initial=0) > 1)
+
+
+def _judge(
+    cache: Cache, cluster: Cluster, pod: Pod, names: list[str], verdicts: Verdicts | None = None
+) -> tuple[Rows, Verdict]:
+    """Return the names' rows and what filter says of them; names that repeat are taken out of the list."""
+    snapshot = cache.snapshot()
+    rows = snapshot.rows_of(names)
+    if _repeated(rows):
+        names[:] = wire.unique(names)
+        rows = snapshot.rows_of(names)
+    own, quota = cache.own_row(pod.uid), cluster.quota_check(pod)
+    return rows, filter_nodes(snapshot, pod, rows, own, quota, verdicts)
+
+
+def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:
+    """Return a cache of the request's nodes, as the request shows them; what is held on known nodes counts."""
+    trial = Cache(cache.vendors)
+    nodes = {name: cache.nodes[name] for name in args.names if name in cache.nodes}
+    for name, item in zip(args.item_names, args.items or (), strict=True):
+        try:
+            nodes[name] = convert_node(core_v1.decode_node(item), cluster.settings)
+        except (ValueError, RecursionError) as error:
+            message = f"Nodes.items[{name}]: {error}"
+            raise wire.WireError(message) from None
+    for name, node in nodes.items():
+        trial.add_node(node)
+        for record in cache.pods_on(name):
+            trial.add_pod(record)
+    return trial

@@ -1,4 +1,4 @@
-"""The few exceptions of this package: they mean a bug or text that is no quantity, never an expected outcome.
+"""The few exceptions of this package. They mean a bug, or text that is not a quantity; never an expected outcome.
 
 Expected outcomes (a pod that does not fit, a request that is not legal) are values; see `status`.
 """

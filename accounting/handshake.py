@@ -1,9 +1,9 @@
-"""Whether a vendor's plugin on a node still lives, by the handshake of its node annotation.
+"""Whether a vendor's plugin on a node still runs, by the handshake in its node annotation.
 
-Why it exists: some plugins are asked by `Requesting_<time>` and answer with `Reported_<time>`; a plugin that does not
-answer has left its register behind, and nobody would serve its cards. It must not know clocks or how times are written.
-Invariant: a value that cannot be understood changes nothing. Source: HAMi v2.10 CheckHealth, where `Deleted_<time>` was
-never left (HAMi#1839, HAMi#1843) and a bare `Requesting` stopped the process (HAMi#1964).
+Why it exists: the scheduler asks some plugins with `Requesting_<time>`, and they answer with `Reported_<time>`. A
+plugin that is gone leaves its register behind, but nothing serves its cards any more. It must not know clocks or how
+times are written. Invariant: a value that cannot be understood changes nothing. Source: HAMi v2.10 CheckHealth, where
+`Deleted_<time>` was never left (HAMi#1839, HAMi#1843) and a bare `Requesting` stopped the process (HAMi#1964).
 """
 
 from typing import NamedTuple
@@ -36,6 +36,6 @@ def judge(
         answered_late = now >= requested_at + ANSWER_SECONDS and not allocatable
         return Handshake(not answered_late, ask=False)
     if text.startswith(DELETED):
-        # Somebody gave the plugin up. It is asked, for it may be back; until it answers only the kubelet speaks for it.
+        # The plugin was given up. Ask it again, because it may be back; until it answers, only the kubelet's count tells.
         return Handshake(was_healthy if allocatable is None else allocatable > 0, ask=True)
     return Handshake(healthy=True, ask=True)

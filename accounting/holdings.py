@@ -1,7 +1,8 @@
-"""What a pod holds: the one formula, used for cards, for pod totals and for the API server's charge.
+"""What a pod holds: one formula for cards, for pod totals and for the API server's charge.
 
-Why it exists: sidecars live as long as the apps, ordinary inits do not, and the order of declaration decides what must
-be there at once. It must not know cards, capacities or the wire. Invariant, per key and dimension separately:
+Why it exists: sidecars live as long as the apps, ordinary inits do not, and the order of declaration decides which
+containers run at the same time. It must not know cards, capacities or the wire. Invariant, per key and dimension
+separately:
 
     before(i) = sum of the sidecars declared before init i
     steady    = sum of all sidecars + sum of all apps
@@ -73,7 +74,10 @@ def held_by(containers: tuple[Container, ...], allocation: Allocation) -> Held:
 
 
 def held_on_one_card(card: str, peak: tuple[int, int, int], steady: tuple[int, int, int]) -> Held:
-    """Return what a pod holds all of whose rows are on one card, none exclusive. The peak is at least one slot."""
+    """Return what a pod holds if all of its rows are on one card and none is exclusive.
+
+    The peak is at least one slot.
+    """
     steady_use = (DeviceUse(card, *steady),) if steady[0] else ()
     if peak == steady:
         # Most pods hold the same in both; then it is one object.
@@ -131,7 +135,7 @@ def _on_one_card(
 ) -> tuple[tuple[DeviceUse, ...], tuple[DeviceUse, ...]] | None:
     """Return `device_uses` of a pod with at most one row a container, all on one card, none exclusive; else None.
 
-    Nearly all pods are like that, and this takes a fraction of the time.
+    This covers nearly all pods, in a fraction of the time.
     """
     card = ""
     slots = memory = cores = 0
@@ -168,14 +172,14 @@ def pod_total(containers: tuple[Container, ...], allocation: Allocation) -> tupl
 
 
 def _one_card_total(uses: tuple[DeviceUse, ...]) -> Total:
-    """Return the total of a pod all of whose rows are on one card, from what it holds there; equals `pod_total`."""
+    """Return `pod_total` for a pod whose rows are all on one card, from what it holds there."""
     return shared_total(uses[0].slots, uses[0].memory, uses[0].cores) if uses else shared_total()
 
 
 def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
     """Return the pod's peak and steady total from its spec: (count, memory x count, cores x count) per container.
 
-    A percentage or a whole card contributes no memory, for its size is not known before a card is chosen.
+    A percentage or a whole card contributes no memory, because its size is unknown until a card is chosen.
     """
     return _totals(
         (container.kind, (request.count, request.memory * request.count, request.cores * request.count))
@@ -185,7 +189,7 @@ def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
 
 
 def least_total(containers: tuple[Container, ...]) -> tuple[Total, bool]:
-    """Return the least that the pod's peak total can be, and whether that is what it will be.
+    """Return the least that the pod's peak total can be, and whether it is exact.
 
     Like `requested_total`, but a percentage or a whole card contributes 1 MiB of each card.
     """

@@ -1,10 +1,10 @@
 """When the ordinary inits of a pod are over.
 
-Why it exists: the step from peak to steady is the one place where a wrong reading gives away a card that is in use.
+Why it exists: if the step from peak to steady is read wrongly, a card that is in use is given away.
 It must not know the wire; it sees one small status per ordinary init. Invariant: the answer depends on the statuses
 as they are now and on nothing seen before, so a restart changes nothing. Source: KEP-753 and KEP-5532 for what the
 kubelet shows; a sandbox that is rebuilt re-runs the inits from the first one while later ones still show their old
-"terminated, exit code 0", which the order of times gives away. Known limit: for restartPolicy OnFailure the kubelet
+"terminated, exit code 0"; the order of times reveals that. Known limit: for restartPolicy OnFailure the kubelet
 does not publish that a finished init runs again.
 """
 

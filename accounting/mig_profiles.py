@@ -1,7 +1,7 @@
 """Cards in MIG mode: their profiles, where instances may lie on them, and which instance a request gets.
 
-Why it exists: the hardware divides such a card into instances of fixed sizes at fixed places, so what is left is a set
-of slices and not a number. It must not know nodes, pods or the wire. Invariants: an instance that is offered lies on
+Why it exists: the hardware divides such a card into instances of fixed sizes at fixed places, so what is free is a set
+of slices, not a number. It must not know nodes, pods or the wire. Invariants: an instance that is offered lies on
 free slices only and has at least the memory and cores that were asked; a set of slices is an integer whose bit i stands
 for slice i. Source: HAMi v2.10's migProfiles and its order of choice.
 """
@@ -69,7 +69,8 @@ def slices_of(start: int, size: int) -> int:
 def options(layout: MigLayout, free: int, memory: int, cores: int) -> tuple[Option, ...]:
     """Return the instances with at least this memory and these cores on free slices, the preferred one first.
 
-    The smallest profile that is large enough comes first; 1g and 3g lie as high as they can, others as low.
+    The smallest profile that is large enough comes first. 1g and 3g lie as high as possible, the others as low as
+    possible.
     """
     found = []
     for profile in sorted(layout, key=lambda each: (each.memory, each.slices, each.name)):

@@ -2,8 +2,8 @@
 
 Why it exists: `scopes` and `scopeSelector` narrow a quota to some of a namespace's pods, by four facts of a pod that
 have nothing to do with cards. It must not know quantities. Invariants: all requirements of a selector must hold; the
-empty selector takes every pod; a requirement that cannot be read takes none, as a scope that the API server does not
-know takes none. Source: Kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go (podMatchesScopeFunc) and
+empty selector takes every pod; a requirement that cannot be read matches none, like a scope that the API server does
+not know. Source: Kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go (podMatchesScopeFunc) and
 pkg/apis/core/validation (validateScopedResourceSelectorRequirement).
 """
 
@@ -52,7 +52,7 @@ class ScopeRequirement(NamedTuple):
 
     @property
     def unreadable(self) -> str:
-        """Why it takes no pod whatsoever; empty if it is as the API server accepts it."""
+        """Why it matches no pod at all; empty if the API server would accept it."""
         if self.scope not in _SCOPES:
             return "is no scope of pods"
         if self.operator not in _OPERATORS:
@@ -96,5 +96,5 @@ def selects(selector: Selector, pod: PodScope) -> bool:
 
 
 def make_selector(requirements: Iterable[ScopeRequirement]) -> Selector:
-    """Return the selector of these requirements; the order in which they are written says nothing."""
+    """Return the selector of these requirements, in any order."""
     return tuple(sorted({each._replace(values=tuple(sorted(set(each.values)))) for each in requirements}))

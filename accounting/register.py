@@ -30,7 +30,7 @@ _LEGACY_FIELDS = (7, 9)
 
 @dataclass(frozen=True, slots=True)
 class ReservedMemory:
-    """Memory that nobody gets, for driver and contexts: (tokens of a model, MiB), see `accounting.selection`."""
+    """Memory that no pod gets, for driver and contexts: (tokens of a model, MiB), see `accounting.selection`."""
 
     models: tuple[tuple[Tokens, int], ...] = ()
 
@@ -53,8 +53,8 @@ class Register:
 def read_register(node: str, value: object, vendor: Vendor = NVIDIA) -> Register:
     """Read a node's decoded register annotation: a list of objects with id, index, count, devmem, devcore and so on.
 
-    An entry that cannot be used is left out and reported; the others stand. The first of two entries with one UUID
-    stands, as a duplicated card that takes nothing.
+    An entry that cannot be used is left out and reported; the others count. Of two entries with one UUID the first one
+    counts, as a duplicated card that takes no pod.
     """
     if not isinstance(value, list):
         return unreadable(node, f"must be a list, is {type(value).__name__}")

@@ -56,7 +56,7 @@ class Selection:
         return not self.use_types or any(contains(tokens, entry) for entry in self.use_types)
 
     def accepts_mode(self, mode: str, *, mig: bool = False) -> bool:
-        """Whether the pod accepts the card's mode. Cards in MIG mode are placed on by a search of their own: `mig`."""
+        """Whether the pod accepts the card's mode. Only the search on cards in MIG mode, with `mig`, accepts those."""
         return (mig or mode != MIG_MODE) and (not self.modes or mode in self.modes)
 
 
@@ -83,5 +83,5 @@ def parse_bool(text: str) -> bool | None:
 
 
 def contains(tokens: Tokens, wanted: Tokens) -> bool:
-    """Return whether `wanted` stands in `tokens` as a run of whole tokens; no tokens stand nowhere."""
+    """Return whether `wanted` is a run of whole tokens in `tokens`. An empty list matches nothing."""
     return bool(wanted) and any(tokens[at : at + len(wanted)] == wanted for at in range(len(tokens) - len(wanted) + 1))

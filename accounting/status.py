@@ -1,7 +1,7 @@
 """Outcome values: why a pod does not fit a node, and what is wrong with an object.
 
-Why it exists: an expected refusal is data with numbers behind it, not an exception and not a text. It must not know the
-wire's texts; those are made at the edge. Invariant: the codes and their spelling are an interface; they never change.
+Why it exists: an expected refusal is data with numbers, not an exception and not a text. It must not know the wire's
+texts, which are made at the edge. Invariant: the codes and their spelling are an interface; they never change.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 Why it exists: two annotations of a node and one label become plain values here. It must not know JSON; it takes decoded
 values. Invariants: links are symmetric, each pair is named once, and only between cards that the node registers; what
-cannot be read is a problem and no link.
+cannot be read is a problem and adds no link.
 Sources: HAMi v2.10's pair scores (its device plugin writes them with ENABLE_TOPOLOGY_SCORE). The kubelet does not put
 its Topology Manager policy into the Node, so that is read from a label or annotation of our own, with the kubelet's
 words, and from Koordinator's label.
@@ -32,8 +32,9 @@ def is_single_numa(labels: Mapping[str, str], annotations: Mapping[str, str]) ->
 def read_links(node: str, value: object, uuids: Iterable[str]) -> tuple[tuple[Link, ...], tuple[Problem, ...]]:
     """Read decoded pair scores: a list of {"uuid": ..., "score": {uuid: number}}.
 
-    An entry that cannot be used is left out and reported. Cards that the node does not register are left out silently:
-    the two annotations are written one after the other. Of two directions that differ the lower score counts.
+    An entry that cannot be used is left out and reported. Cards that the node does not register are left out without a
+    report, because the two annotations are written one after the other. Of two directions that differ the lower score
+    counts.
     """
     known, links = set(uuids), dict[tuple[str, str], int]()
     problems = []

@@ -99,7 +99,7 @@ class Vendor:
     """On the node: scores of the links between its cards; empty: the vendor's plugin writes none."""
 
     def __hash__(self) -> int:
-        """Hash by the key alone: what is remembered per vendor is looked up for every pod."""
+        """Hash by the key alone, because every pod looks up what is remembered per vendor."""
         return hash(self.key)
 
     @property

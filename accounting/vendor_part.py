@@ -1,9 +1,8 @@
 """A pod as it concerns one vendor's cards.
 
-Why it exists: cards of different vendors are different cards, so what a pod asks of one vendor neither helps nor
-hinders what it asks of another. Whoever fits, judges or explains a pod does it vendor by vendor, and knows one vendor
-at a time. It must not know which vendors there are. Invariant: a pod is the sum of its parts, and a pod that asks for
-one vendor's cards is its own and only part.
+Why it exists: requests for cards of different vendors are independent, so fitting, judging and explaining a pod go
+vendor by vendor and see one vendor at a time. It must not know which vendors there are. Invariant: a pod is the sum of
+its parts, and a pod that asks for one vendor's cards is its own and only part.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ def vendor_parts(pod: Pod) -> tuple[Pod, ...]:
 
 
 def part_of(pod: Pod, vendor: str) -> Pod:
-    """Return the part of a pod that asks for a vendor's cards. It keeps all containers, so positions stay the same."""
+    """Return the part of a pod that asks for a vendor's cards. It keeps all containers, so positions do not change."""
     selection = next((each for each in pod.further_selections if each.vendor == vendor), pod.selection)
     return pod._replace(
         containers=tuple(_container(each, vendor) for each in pod.containers),

@@ -1,7 +1,7 @@
 """The table of vendors: names, formats and units, as data.
 
-Why it exists: whoever turns a vendor on names a row of this table. It must not hold any rule: what a vendor needs that
-no field of `Vendor` can say is not supported, and stands in UNSUPPORTED with the reason. Invariant: keys, annotations
+Why it exists: `--vendors` names rows of this table. It must not hold any rule: a vendor that needs what no field of
+`Vendor` can express is not supported, and is listed in UNSUPPORTED with the reason. Invariant: keys, annotations
 and resource names differ between any two vendors. Source: HAMi v2.10 (chart defaults and device packages).
 """
 

@@ -1,6 +1,6 @@
 """The policy `fgd`: Fragmentation Gradient Descent (Weng et al., USENIX ATC'23).
 
-Why it exists: it is the best published policy, and what others are measured against. It must not know names. Invariant:
+Why it exists: it is the best published policy, and others are measured against it. It must not know names. Invariant:
 integers only.
 
 A node's fragmentation is the expected number of units that an offer of the workload cannot use: all free units if the

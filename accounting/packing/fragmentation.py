@@ -1,16 +1,16 @@
 """The policy `fragmentation`: each pod goes where it costs the expected workload the least.
 
-Why it exists: filling the fullest node leaves remainders that nobody wants; this asks what the remainder is worth. It
-must not know pods or names. Invariant: a node's value depends on that node, the shape and the workload alone, but for
+Why it exists: filling the fullest node leaves useless remainders; this policy weighs what the remainder is worth. It
+must not know pods or names. Invariant: a node's value depends only on that node, the shape and the workload, except for
 the prices of large places, which depend on all nodes and are added last.
 
 The value of placing a shape on a node, in 1/ONE card:
 
       waste before - waste after      V: free units less what the value table expects to be placed there
     + saturation before - after       S: what each kind could not fill of the free units, by its share of the demand
-    - price of the card x units       P: keep popular models for those who need them
-    - a little x free units after     B: rather a fuller node
-    - a little if the node was idle   I: rather not open a node
+    - price of the card x units       P: keep popular models for the pods that need them
+    - a little x free units after     B: prefer a fuller node
+    - a little if the node was idle   I: avoid opening an idle node
     - price of a lost place           R: see `reserve`
 """
 

@@ -1,7 +1,7 @@
 """The expected workload: which shapes of pods come, and how often.
 
-Why it exists: the future is not known, but what came before is, or somebody says what to expect. It must not know when
-pods came or what they were called. Invariant: the same pods give the same mix, in any order.
+Why it exists: the best guess at future pods is the pods that came before, or a list that the operator gives. It must
+not know when pods came or their names. Invariant: the same pods give the same mix, in any order.
 """
 
 from collections import Counter

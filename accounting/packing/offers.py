@@ -79,7 +79,7 @@ def offers_for(mix: Mix, card: CardClass) -> Offers:
 
 
 def unmerged_offers(shapes: list[Shape], card: CardClass) -> Offers:
-    """Return one entry per shape, in this order; one that may not use these cards has a place on none."""
+    """Return one entry per shape, in this order; a shape that may not use these cards has no place on any."""
     needs = [need_of(shape, card) or Need(0, 0) for shape in shapes]
     kinds = tuple(Kind(*need, shape.cpu_milli) for need, shape in zip(needs, shapes, strict=True))
     return _offers(kinds, [1] * len(kinds), 0)

@@ -1,13 +1,13 @@
 """What a place for a large pod costs: the term R of the policy `fragmentation`.
 
-Why it exists: a small pod on the last idle node with many CPUs makes an 8-card pod fail that fits nowhere else, long
+Why it exists: a small pod on the last idle node with many CPUs keeps out an 8-card pod that fits nowhere else, long
 before the cluster is full. It must not know single nodes. Invariant: integers only, so the same state gives the same
 prices.
 
 For a large shape the expected demand is that of all shapes that ask for at least as much; it comes from the free units
 of the cluster, which are expected to be filled with the mix. Its scarcity is that demand over the places that are left.
-A lost place costs `place x scarcity^4` per card of the shape: little while there are twice as many places as
-pods to come, and more than any other term when there are fewer places than pods.
+A lost place costs `place x scarcity^4` per card of the shape: little while there are twice as many places as expected
+pods, and more than any other term when there are fewer.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""Values of nodes for the packing policies, each worked out once.
+"""Values of nodes for the packing policies, each computed once per state of the node.
 
-Why it exists: the value of a shape on a node changes only when the node does, so of 1,200 nodes some 27 need work per
+Why it exists: the value of a shape on a node changes only when the node does, so of 1,200 nodes about 27 need work per
 pod. It must not know where workloads come from. Invariants: a value is remembered with the stamp of its row, and no row
 ever has a stamp twice; what is returned is the same with and without memory.
 """
@@ -49,7 +49,7 @@ class _Memory:
 
 
 class Scorer:
-    """Values by one workload. Asked about snapshots of one cache only, in their order."""
+    """Values by one workload. All snapshots come from one cache, in order."""
 
     def __init__(self, workload: Workload, policy: NodePolicy) -> None:
         self.workload = workload
@@ -78,7 +78,7 @@ class Scorer:
         return values
 
     def _follow(self, snapshot: Snapshot) -> None:
-        """Bring what is remembered of the nodes themselves up to date."""
+        """Update what is remembered of the nodes themselves."""
         if self._groups_for != (snapshot.node_generation, snapshot.columns):
             self._assign_groups(snapshot)
         if self._state.units.shape != (snapshot.devices, snapshot.columns):
@@ -150,7 +150,7 @@ class Scorer:
 
 
 class Packing:
-    """The workload in use, and a scorer for each policy that was asked for."""
+    """The workload in use, and a scorer for each policy in use."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -161,7 +161,7 @@ class Packing:
         self._scorers: dict[NodePolicy, Scorer] = {}
 
     def use(self, workload: Workload) -> None:
-        """Take a workload in place of the one before, all at once."""
+        """Replace the workload, in one step."""
         self.workload = workload
         self._scorers.clear()
         self.version += 1
@@ -169,13 +169,13 @@ class Packing:
     def values(self, snapshot: Snapshot, pod: Pod, rows: Rows) -> Int64Array | None:
         """Return the values of these rows for a pod by its policy; None if its policy does not look ahead.
 
-        Before the first workload is there, the node with the least free units is best.
+        Until there is a workload, the node with the fewest free units is best.
         """
         policy = pod.policies.node
         if not policy.looks_ahead:
             return None
         self.asked = True
-        # A node that is not known has no value of its own; it gets no score either.
+        # An unknown node has no value of its own, and no score.
         rows = np.maximum(rows, 0)
         if self.workload is None:
             free: Int64Array = np.add.reduce(read_state(snapshot, rows).units, axis=0)

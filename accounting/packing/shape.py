@@ -1,12 +1,12 @@
 """What a pod looks like to the packing policies: a few numbers instead of containers.
 
-Why it exists: the expected workload is a list of shapes with their shares, so pods that ask for the same must be one
+Why it exists: the expected workload is a list of shapes with their shares, so pods with equal requests must be one
 shape. It must not judge whether a pod fits; `fit` does that exactly, for every container, init and sidecar. Invariant:
 a shape is a pure function of what the pod asks for.
 
-A pod with several GPU containers is seen as if they shared cards as far as they fit on one, by the order-aware rule;
-its number of cards is the largest of its containers'. Of a pod that asks for cards of several vendors the first one's
-are seen.
+Several GPU containers of a pod count as if they shared cards as far as they fit on one, by the order-aware rule; the
+number of cards is the largest of any container. Of a pod that asks for cards of several vendors, the first vendor
+counts.
 """
 
 from typing import NamedTuple
@@ -53,7 +53,7 @@ class Need(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The part of a pod that its shape depends on; of every pod that comes this is all that is remembered."""
+    """The part of a pod on which its shape depends: all that is remembered of a pod that came."""
 
     containers: tuple[Container, ...]
     cpu_milli: int

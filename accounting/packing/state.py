@@ -1,8 +1,8 @@
 """The free part of nodes as the packing policies see it, and what a placement leaves of it.
 
 Why it exists: memory, cores and slots become one number per card, so that a card's remainder can be looked up. It must
-not judge whether a pod fits. Invariants: a card that nobody holds has 100 units, one that somebody holds at most 99,
-one that takes nothing more 0; the cards taken are those that the binpack card policy takes.
+not judge whether a pod fits. Invariants: an unused card has 100 units, a used one at most 99, a closed one 0; the cards
+taken are those that the binpack card policy takes.
 """
 
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def read_state(snapshot: Snapshot, rows: Rows) -> NodeState:
         size = whole.take(rows, axis=1)
         np.minimum(units, (size - held) * UNITS // np.maximum(size, 1), out=units, where=size > 0)
     np.minimum(units, UNITS - 1, out=units, where=held_slots > 0)
-    # What is over-committed has a negative rest, and is not usable.
+    # An over-committed card has a negative remainder, and is not usable.
     units *= requested.usable.take(rows, axis=1)
     allocatable = nodes.cpu_milli[rows]
     free_cpu = np.where(allocatable < 0, PLENTY_MILLI, np.maximum(allocatable - requested.cpu_milli[rows], 0))

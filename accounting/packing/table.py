@@ -1,7 +1,8 @@
 """What the free part of a node is expected to be used for: the value table.
 
-Why it exists: a policy that looks ahead asks after every placement what the node can still take of the pods to come; a
-table answers in one look-up. It must not know nodes or pods. Invariant: a table is a pure function of the offers.
+Why it exists: a policy that looks ahead needs, after every placement, what the node can still take of the expected
+pods. A table answers in one look-up. It must not know nodes or pods. Invariant: a table is a pure function of the
+offers.
 
 A node's state is (free CPU in steps, wholly free cards F, free units x of its freest partial card); its other partial
 cards count by themselves. A_m(state) is the number of cards that m offers, drawn from the expected workload, are
@@ -79,7 +80,7 @@ def _with_one_more_offer(node: Float64Array, card: Float64Array, arrivals: list[
             _accept(changed, after - before, share)
         elif cards == 1 and units < UNITS:
             _accept(changed[:, :, units:], units / UNITS + after[:, :, : UNITS - units] - before[:, :, units:], share)
-            # The partial card is too small: a free card is opened, and the smaller remainder counts by itself.
+            # The partial card is too small: a free card is opened, and the smaller remainder counts separately.
             partial = np.arange(units)
             larger, smaller = np.maximum(partial, UNITS - units), np.minimum(partial, UNITS - units)
             opened = units / UNITS + after[:, :-1, larger] + card[smaller] - before[:, 1:, :units]

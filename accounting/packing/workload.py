@@ -1,4 +1,4 @@
-"""The expected workload on the cards of a cluster: tables, weights and prices, all worked out before anybody asks.
+"""The expected workload on the cards of a cluster: tables, weights and prices, computed in advance.
 
 Why it exists: building takes seconds, so it happens in the background and the result is swapped in as one value. It
 must not know free capacity. Invariant: a workload is a pure function of a mix and a plan.
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """What is worked out for the nodes of one card class."""
+    """What is computed for the nodes of one card class."""
 
     card: CardClass
     offers: Offers
@@ -75,7 +75,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
-    """Everything that the policies ask."""
+    """Everything that the policies look up."""
 
     mix: Mix
     plan: Plan
@@ -116,7 +116,10 @@ def classes_of(snapshot: Snapshot, rows: Rows) -> tuple[list[CardClass], Int64Ar
 
 
 def build_workload(mix: Mix, plan: Plan, weights: Weights | None = None) -> Workload:
-    """Work everything out; seconds, mostly for the tables. Classes on which the workload is alike share a table."""
+    """Compute everything.
+
+    Takes seconds, mostly for the tables. Classes on which the workload is alike share a table.
+    """
     weights = weights or Weights()
     step = max(_WHOLE_CPU, -(-plan.most_cpu_milli // (CPU_STEPS * _WHOLE_CPU)) * _WHOLE_CPU)
     demands = {offer.shape: _demand(offer.shape, plan) for offer in mix}

@@ -1,13 +1,13 @@
 """Placements that keep a pod's memory within what its namespace's quotas leave.
 
-Why it exists: a percentage or a whole card is so much memory as the card that it gets has, so on a node with cards of
-different sizes the choice of cards decides whether a quota is kept. It must not know quotas, only a number. Invariants:
-it is asked only of nodes where the pod fits by itself; a node is refused only if no choice of cards keeps the budget;
-where the choice by policy keeps it, that is the choice.
+Why it exists: the memory of a percentage or a whole card depends on the card, so on a node with cards of different
+sizes the choice of cards decides whether a quota is kept. It must not know quotas, only a number. Invariants: callers
+ask only about nodes where the pod fits by itself; a node is refused only if no choice of cards keeps the budget; if the
+choice by policy keeps the budget, it is taken.
 
-Most nodes have cards of one size, or a budget that is nowhere near: there the smallest and the largest memory that the
-containers can add up to decide for all nodes at once. Then the smallest cards are tried, for all nodes at once. Only
-where that fails, cards are searched one node after another (`budget_search`), equal nodes once.
+Most nodes have cards of one size, or the budget is far away. Then the least and the most memory that the containers can
+add up to decide for all nodes at once. Next, the smallest cards are tried on all nodes at once. Only where that fails,
+nodes are searched one after another (`budget_search`), equal nodes once.
 """
 
 from typing import NamedTuple
@@ -55,7 +55,7 @@ def within(view: View, pod: Pod, snapshot: Snapshot, mib: int) -> Kept:
 
 
 def _search_rest(view: View, pod: Pod, snapshot: Snapshot, mib: int, columns: Rows, found: Kept) -> None:
-    """Search these columns one after another, equal ones once; those beyond the last step are not decided."""
+    """Search these columns one after another, equal ones once. Columns after the last step stay undecided."""
     steps, known = Steps(_STEPS_OF_A_QUESTION), dict[bytes, bool | None]()
     for place, column in enumerate(columns.tolist()):
         if steps.exhausted:
@@ -68,7 +68,7 @@ def _search_rest(view: View, pod: Pod, snapshot: Snapshot, mib: int, columns: Ro
 def choose_within(view: View, pod: Pod, snapshot: Snapshot, by_policy: Chosen, mib: int) -> Chosen | None:
     """Return cards on a view of one column, where the pod fits, that keep its total.peak within `mib`, or None.
 
-    `by_policy` if it does; else the first choice in the order of preference, container by container, that does.
+    `by_policy` if that does; otherwise the first choice that does, in the order of preference, container by container.
     """
     task = _Task(view, pod, snapshot)
     if task.peak_of(by_policy)[0] <= mib:
@@ -113,10 +113,9 @@ class _Task:
         return np.maximum(self._peak(least), self._steady_apart(least)), self._peak(most)
 
     def _steady_apart(self, least: dict[int, Int64Array]) -> Int64Array:
-        """Return (column,) a lower bound of the steady total: rows that want a card alone are on different cards.
+        """Return (column,) a lower bound of the steady total: rows that need an unshared card are on different cards.
 
-        The largest percentage on the smallest card and so on is the least for rows apart; flooring takes at most 1 MiB
-        of each.
+        The least is the largest percentage on the smallest card, and so on. Flooring takes at most 1 MiB off each.
         """
         mutex, apart = self._pod.policies.card.mutex, list[DeviceRequest]()
         total = np.zeros(self._view.columns, np.int64)
@@ -155,7 +154,7 @@ class _Task:
         return _Smallest(first.feasible | other.feasible, chosen)
 
     def _smallest_in(self, order: list[int], mib: int) -> _Smallest:
-        """Take for sidecars and apps, in this order, the cards on which they take least; then judge all as they are."""
+        """Give sidecars and apps, in this order, the cards on which they take least. Then judge the whole placement."""
         shared, chosen = Share.of(self._view), Chosen()
         for position in order:
             chosen[position] = self._smallest_cards(position, shared)[0]

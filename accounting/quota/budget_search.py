@@ -1,7 +1,7 @@
 """The search for cards of one node that keep a pod's memory within a budget.
 
-Why it exists: where neither the choice by policy nor the smallest cards will do, only going through the choices says
-whether there is one. It must not know quotas. Invariants: choices are tried in the order of preference, container by
+Why it exists: where neither the choice by policy nor the smallest cards keep the budget, only trying the other choices
+tells whether any does. It must not know quotas. Invariants: choices are tried in the order of preference, container by
 container, so the first that is found is the one that is preferred; it ends after a given number of steps.
 """
 
@@ -72,7 +72,7 @@ class Search:
         request = self.requests[position]
         cards = self._fitting(share, request)
         amounts = self.amounts(request)
-        # Each set has its smallest cards beside any one, so a card that leaves no room for those is of no use.
+        # A set takes a card beside the smallest ones at best, so a card that leaves no room for those is useless.
         cards &= amounts + self._others(cards, amounts, request.count) <= most
         ordered = ranking(cards, self.view, share, self._preference)
         numa = self.view.nodes.numa[:, 0]
@@ -120,12 +120,12 @@ class Search:
         return int(np.sum(np.sort(amounts)[: request.count]))
 
     def _others(self, cards: BoolArray, amounts: Rows, count: int) -> int:
-        """Return the least that a card's company in a set takes."""
+        """Return the least that the other cards of a set take."""
         return int(np.sum(np.sort(amounts[cards])[: count - 1]))
 
 
 def choose_inits(search: Search, found: Cards) -> dict[int, list[Rows]]:
-    """Return all cards of a way that was found: each init's are those that keep it and add least to the footprint."""
+    """Return all cards of a placement: each init gets those that keep the budget and add least to the footprint."""
     chosen = dict(found)
     search.steps = Steps(_SETS_OF_AN_INIT)
     merged = [_amounts(search.shared, dimension) for dimension in _DIMENSIONS]

@@ -1,7 +1,7 @@
 """Namespace quotas on managed resources: what they limit, and whether a pod would pass a limit.
 
-Why it exists: a namespace's limit and what its pods are charged must be compared in one unit. It keeps no usage; that
-is given to it. Invariants: of several quota objects with the same scopes the tightest wins, a missing limit means
+Why it exists: a namespace's limit and what its pods are charged must be compared in one unit. It keeps no usage;
+callers pass it in. Invariants: of several quota objects with the same scopes the tightest wins, a missing limit means
 unlimited, 0 blocks every pod that asks for the resource, and a changed object replaces its limits in one step.
 """
 
@@ -90,7 +90,7 @@ class Budget(NamedTuple):
 
     @property
     def mib_of_shared_cards(self) -> int | None:
-        """The most MiB of shared cards; None if there is nothing to decide, for they have what is asked."""
+        """The most MiB of shared cards. None: nothing depends on the choice, because rows have what is asked."""
         return None if self.memory is None or not self.sized else self.memory.most
 
     @property
@@ -174,7 +174,7 @@ class QuotaTable:
 
         `used`: what the namespace's other pods that a selector takes are charged for the first vendor's cards, or with
         a vendor's key as second argument for that one's. A dimension that adds nothing passes
-        no limit. What is known only on a card counts at least 1 MiB, so that a limit that is reached blocks it.
+        no limit. Memory that depends on the card counts at least 1 MiB, so that an exhausted limit blocks it.
         `mig`: there may be cards in MIG mode, whose instances have at least the memory and the cores that are asked.
         """
         limits = self.limits_of(pod.namespace)
@@ -211,7 +211,7 @@ class QuotaTable:
         return used(*arguments) if vendor == self._first else used(*arguments, vendor.key)
 
     def passed(self, used: Callable[..., Total]) -> list[Exceeded]:
-        """Return the limits below what is used: a peak came back, or the limit was lowered. Nothing is evicted."""
+        """Return the limits below what is used, after a peak came back or the limit was lowered. Nothing is evicted."""
         return [
             Exceeded(limit, have, 0)
             for namespace in self.namespaces()

@@ -1,9 +1,9 @@
-"""One ResourceQuota object, read: which keys limit something here, how much, and what was meant by the others.
+"""Reading one ResourceQuota object: which keys limit something here, how much, and what the others probably mean.
 
-Why it exists: a key that is misspelt has no effect and no message in Kubernetes, and the person who wrote it believes
-in a limit. It must not know usage. Invariant: what is meant for a managed resource either limits it or is a problem
-that says what to write instead. Source: HAMi v2.10 reads `limits.<memory>` and `limits.<cores>`; Kubernetes itself
-enforces only `requests.<name>` of extended resources, so both spellings count here.
+Why it exists: Kubernetes accepts a misspelt key without effect and without a message, so its author believes in a limit
+that does not exist. It must not know usage. Invariant: a key that means a managed resource either limits it or is a
+problem that says what to write instead. Source: HAMi v2.10 reads `limits.<memory>` and `limits.<cores>`; Kubernetes
+itself enforces only `requests.<name>` of extended resources, so both spellings count here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -107,7 +107,7 @@ def _why_unknown(prefix: str, resource: str, vendor: Vendor) -> str:
 
 
 def _limit(raw: object) -> int | None:
-    """Return the largest whole number within a limit: half a card more than a number lets no further card in."""
+    """Return the largest whole number within a limit: 2.5 cards let in two."""
     try:
         quantity = parse_quantity(raw)
     except QuantityError:
@@ -116,7 +116,7 @@ def _limit(raw: object) -> int | None:
 
 
 def _shown(raw: object) -> str:
-    """Return a value as written, unless it is longer than anybody would read or Python would print."""
+    """Return a value as written, shortened if it is too long to read or for Python to print."""
     if isinstance(raw, int) and raw.bit_length() > _LONGEST:
         return "an integer of very many digits"
     return str(raw)[:_LONGEST]

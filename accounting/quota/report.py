@@ -1,6 +1,6 @@
 """What a pod would add to its namespace's quotas, beside what the API server's own quota charges, and why they differ.
 
-Why it exists: two numbers for one thing need a reason beside them, or nobody trusts either. It must not decide
+Why it exists: two different numbers for one quota are trusted only with the reason beside them. It must not decide
 anything. Invariant: where the two numbers differ there is a reason; where they are equal there is none.
 """
 

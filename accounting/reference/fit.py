@@ -1,7 +1,7 @@
 """The slow reference of fitting and of the order of nodes, in plain Python, one card at a time.
 
-It exists for the reasons of `reference_state`, on whose states it works, and must not know more than that. Invariant:
-every choice of cards is tried, so what it does not find does not exist. Only tests and benchmarks may use it.
+Why it exists: tests and benchmarks compare the fast code with it. It works on the states of `reference.state` and must
+not know more than that. Invariant: it tries every choice of cards, so what it does not find does not exist.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,12 +88,12 @@ def _with_inits(state: NodeState, pod: Pod, taken: Allocation) -> Allocation:
 
 def _first_placement(state: NodeState, pod: Pod, taken: Allocation, order: list[int]) -> Allocation | None:
     """Try every choice of cards for the containers in order, the preferred ones first."""
-    # Nothing that is taken later makes room.
+    # Rows that come later make no room.
     found = [_sets(state, pod, taken, i) for i in order]
     if any(isinstance(sets, Code) for sets in found):
         return None
     if not order or pod.containers[order[0]].kind is ContainerKind.INIT:
-        # What an init takes concerns nobody else.
+        # An init's cards do not affect other containers.
         return _with_inits(state, pod, taken)
     i, key = order[0], _order(state, pod, taken, order[0])
     for chosen in [] if isinstance(found[0], Code) else sorted(found[0], key=key):
@@ -110,7 +110,7 @@ def _put(taken: Allocation, i: int, rows: tuple[DeviceRow, ...]) -> Allocation:
 def filter_nodes(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, tuple[Code | None, bool]]:
     """Return per node the code (None: it fits) and whether an empty node would not do either.
 
-    Own bookings do not count.
+    A pod's own booking does not count.
     """
     state = cluster_state(nodes, [other for other in pods if other.uid != pod.uid])
     codes = {name: found if isinstance(found := fit(here, pod), Code) else None for name, here in state.items()}
@@ -214,7 +214,7 @@ def _used(card: Card, alive: Sequence[DeviceRow]) -> Amounts:
 
 
 def _preference(card: Card, alive: Sequence[DeviceRow], pod: Pod, *, one_numa: bool) -> tuple[int, ...]:
-    """Return numbers of which the smallest is preferred; the last one tells any two cards apart."""
+    """Return the key of a card's preference, smallest first. The last number differs between any two cards."""
     used = _used(card, alive)
     load = load_of(used, card.capacity, pod.policies.weights)
     values = {

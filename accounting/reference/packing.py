@@ -1,8 +1,7 @@
-"""The packing policies again, slowly: plain Python, one node and one card at a time.
+"""The slow reference of the packing policies, in plain Python, one node and one card at a time.
 
 Why it exists: tests compare the fast code with it. It must not use arrays or anything that the fast code computes.
-Invariant: it follows the formulas in the docstrings of `table`, `fragmentation`, `reserve` and `fgd`. Only tests may
-use it.
+Invariant: it follows the formulas in the docstrings of `table`, `fragmentation`, `reserve` and `fgd`.
 """
 
 from collections.abc import Sequence

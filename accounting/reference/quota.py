@@ -2,7 +2,7 @@
 
 Why it exists: tests and benchmarks compare the fast code with it. It must not know tables, sums or arrays; it takes
 quota objects as they are written and pods as they are now. Invariant: everything is computed anew, so no history can
-matter. Only tests and benchmarks may use it.
+matter. Only tests and benchmarks use it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -47,7 +47,7 @@ class Cache:
 
     @property
     def has_mig(self) -> bool:
-        """Whether any card ever was in MIG mode, so that there may be one now."""
+        """Whether any card was ever in MIG mode. If not, none is now."""
         return self._rows.has_mig
 
     @property
@@ -88,14 +88,14 @@ class Cache:
         return tuple(self._rows.vendors)
 
     def used(self, namespace: str, selector: Selector = (), vendor: str | None = None) -> Total:
-        """Return what the namespace's pods, or those that a quota's selector takes, are charged now.
+        """Return what a namespace is charged now for its pods, or for those that a quota's selector matches.
 
-        `vendor`: key of the one whose cards are meant; the first one's are if it is not given.
+        `vendor`: key of the vendor whose cards count; by default the first vendor's.
         """
         return self._requested.total(namespace, selector, 0 if vendor is None else self._rows.vendors[vendor])
 
     def charges(self, namespace: str) -> Mapping[str, int]:
-        """Return everything that the namespace's pods are charged now, of all vendors, by name."""
+        """Return all that a namespace is charged now, of all vendors, by the name of the charge."""
         return self._requested.charges(namespace)
 
     @property
@@ -128,7 +128,7 @@ class Cache:
         return self._snapshot
 
     def node_without(self, uid: str) -> "Cache":
-        """Return a cache of a booked pod's node alone, as it is without that pod."""
+        """Return a cache with only a booked pod's node, as the node is without that pod."""
         node = str(self._pods[uid].node)
         alone = Cache(rows=self._rows.beside())
         if node in self._nodes:
@@ -150,7 +150,7 @@ class Cache:
     def assume_pod(self, record: PodRecord) -> None:
         """Book a pod whose bind is being decided. It must not be booked on another node already.
 
-        A pod that was seen bound keeps what was seen.
+        A pod that the watch showed bound keeps what the watch showed.
         """
         known = self._pods.get(record.uid)
         if record.node is None or (known is not None and known.node != record.node):
@@ -166,12 +166,12 @@ class Cache:
             self._states[uid] = state
 
     def forget_pod(self, uid: str) -> None:
-        """Take back the booking of a pod whose bind failed for certain; a pod that was seen bound stays."""
+        """Take back the booking of a pod whose bind failed for certain. A pod that the watch showed bound stays."""
         if self._next(uid, PodEvent.FORGET) is None:
             self._drop(uid)
 
     def add_pod(self, record: PodRecord) -> None:
-        """Record a pod as it is now; the same as `update_pod`, since events may be missed or come twice."""
+        """Record a pod as it is now. The same as `update_pod`, because events can be missed or repeated."""
         self.update_pod(record)
 
     def update_pod(self, record: PodRecord) -> None:
@@ -188,7 +188,7 @@ class Cache:
         if event is PodEvent.SEEN_UNBOUND:
             return
         if not record.readable and known is not None and known.readable and known.node == record.node:
-            # An assumption is no reading: that the pod is bound without our rows means that something else bound it.
+            # An assumption is not a reading. A pod that is bound without our rows was bound by somebody else.
             record = record if state is PodState.ASSUMED else record.with_allocation_of(known)
         self._put(record, PodState.ADDED)
 
@@ -219,7 +219,7 @@ class Cache:
         self.update_node(node)
 
     def update_node(self, node: Node) -> None:
-        """Record a node as it is now; what its pods hold is counted again on the cards that it has now."""
+        """Record a node as it is now, and count what its pods hold on the cards that it has now."""
         if self._nodes.get(node.name) == node:
             return
         self._nodes[node.name] = node
@@ -291,7 +291,7 @@ class Cache:
             self._rows.give_back(node)
 
     def _rebuild(self, name: str) -> None:
-        """Lay a node's row anew from its object and count its pods again."""
+        """Rebuild a node's row from its object, and count its pods again."""
         self._generation += 1
         node, pods = self._nodes.get(name), self._pods_on.get(name, {})
         if node is None and not pods:

@@ -1,6 +1,6 @@
 """The device table: the arrays, and the operations on single cells of them.
 
-Why it exists: an event changes a cell or two of the arrays, and must not cost what an array costs. It must not know
+Why it exists: an event changes one or two cells, and must not cost an operation on a whole array. It must not know
 pods or names. Invariants: `load` and `usable` of a cell are functions of its other numbers, refreshed whenever one of
 them changes; no row has the same stamp twice.
 """
@@ -13,7 +13,7 @@ from accounting.state.tables import MAX_LOAD, Int64Array, NodeArrays, RequestedA
 
 
 class _Views(NamedTuple):
-    """The arrays' own memory, cell by cell: reading or writing one number takes half of an array's time."""
+    """Views of the arrays' memory. Reading or writing one number through them takes half the time."""
 
     slots: "memoryview[int]"
     memory: "memoryview[int]"
@@ -42,7 +42,7 @@ class _Views(NamedTuple):
 
 
 class DeviceTable:
-    """The arrays, and the operations on one cell that keep `load` and `usable` true."""
+    """The arrays, and the operations on one cell that keep `load` and `usable` up to date."""
 
     def __init__(self, vendors: int = 1) -> None:
         self.devices, self.rows = 8, 64
@@ -72,7 +72,7 @@ class DeviceTable:
         if devices <= self.devices and rows <= self.rows:
             return
         self.devices = max(self.devices, devices)
-        # By a quarter: every snapshot copies the arrays, so spare rows cost time as well as room.
+        # By a quarter: every snapshot copies the arrays, so spare rows cost time and memory.
         self.rows = self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 4)
         self.nodes = self.nodes.grown(self.devices, self.rows)
         self.requested = self.requested.grown(self.devices, self.rows)
@@ -81,7 +81,7 @@ class DeviceTable:
         self._shared = False
 
     def clear_row(self, row: int) -> None:
-        """Forget a row's cards and everything held on them."""
+        """Empty a row: its cards, and everything held on them."""
         self.own_nodes().clear(row)
         self.requested.clear(row)
         self._touch(row)
@@ -131,7 +131,7 @@ class DeviceTable:
         self._derive(cell, views.slots[cell], views.memory[cell], views.cores[cell])
 
     def _derive(self, cell: tuple[int, int], slots: int, memory: int, cores: int) -> None:
-        """Write the derived numbers of a cell on which that much is held."""
+        """Write the derived numbers of a cell that has these requested amounts."""
         views = self._views
         capacity = views.node_slots[cell], views.node_memory[cell], views.node_cores[cell]
         views.load[cell] = min(card_load((slots, memory, cores), capacity), MAX_LOAD)

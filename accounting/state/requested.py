@@ -1,8 +1,8 @@
 """What the records of pods add up to: on cards, on nodes and in namespaces.
 
-Why it exists: an event costs microseconds because nothing is summed anew; what a record adds is added once and taken
-away once. It must not know which records there are. Invariant: after a record was added and taken away, everything is
-as it was before, whatever came in between, except that its node was laid out anew.
+Why it exists: an event costs microseconds because sums are updated, never recomputed. What a record adds is added once
+and subtracted once. It must not know which records there are. Invariant: adding a record and subtracting it again
+leaves every sum as it was, whatever happened in between.
 """
 
 from collections.abc import Iterable, Mapping
@@ -78,7 +78,7 @@ class Requested:
         )
 
     def leave_node(self, node: str, pods: Mapping[str, PodRecord]) -> None:
-        """Take a node's pods, by UID, out of every sum but those of its row, which is emptied."""
+        """Subtract a node's pods, by UID, from every sum outside its row. The caller empties the row."""
         for record in pods.values():
             self.charge(record, -1)
         self.slices.clear(node, pods)
@@ -97,7 +97,8 @@ class Requested:
     def _count_slices(self, positions: Mapping[str, int], row: int, record: PodRecord, sign: int) -> None:
         """Count the instances of a pod on cards in MIG mode.
 
-        The plugin made all of them when the pod was admitted, so they stay until it ends, those of inits too.
+        The plugin creates all of them when the kubelet admits the pod, so all of them stay until it ends, those of
+        inits too.
         """
         node = str(record.node)
         for use in record.peak:
@@ -109,9 +110,9 @@ class Requested:
                 self._table.refresh(position, row)
 
     def _count_orphan(self, node: str, uuid: str, sign: int) -> None:
-        """Count the holders of a card without room to keep count of; `report` has its numbers from the records.
+        """Count the holders of a card that has no cell. `report` takes the amounts from the records.
 
-        An annotation may name any number of cards that do not exist; they must not make the arrays grow.
+        An annotation can name any number of cards that do not exist. They must not make the arrays grow.
         """
         orphans = self._orphans.setdefault(node, {})
         orphans[uuid] = orphans.get(uuid, 0) + sign

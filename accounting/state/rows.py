@@ -1,8 +1,8 @@
 """Where every node and card lies in the arrays.
 
-Why it exists: arrays know rows and positions, everybody else knows names and UUIDs; and models, modes, links and MIG
-layouts are numbers there. It must not know pods. Invariants: a node with cards or pods has one row; a row that is given
-back is empty; numbers that stand for texts only grow, so a snapshot may share the table of them.
+Why it exists: arrays use rows and positions, all other code uses names and UUIDs. Models, modes, links and MIG layouts
+are numbers in the arrays, too. It must not know pods. Invariants: a node with cards or pods has one row; a row that is
+given back is empty; numbers for texts are only added, so a snapshot may share their table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from accounting.state.snapshot import Snapshot, Topology
 
 
 class _Numbers:
-    """What stands as a number in the arrays. Numbers only grow, so snapshots and other tables may share them."""
+    """Texts and their numbers in the arrays. Numbers are only added, so snapshots and other tables may share them."""
 
     def __init__(self) -> None:
         self.layouts: dict[MigLayout, int] = {(): 0}
@@ -86,7 +86,7 @@ class NodeRows:
 
     @property
     def has_mig(self) -> bool:
-        """Whether any card ever was in MIG mode, so that there may be one now."""
+        """Whether any card was ever in MIG mode. If not, none is now."""
         return len(self._numbers.layouts) > 1
 
     def beside(self) -> "NodeRows":
@@ -96,7 +96,7 @@ class NodeRows:
         return other
 
     def snapshot(self, generation: int, earlier: Snapshot | None) -> Snapshot:
-        """Return the arrays as they are now. `earlier`: the last snapshot, which it takes over from where it can."""
+        """Return the arrays as they are now. `earlier`: the last snapshot, whose unchanged parts are reused."""
         self._rows_shared = True
         arrays = self.table.share_nodes(), self.table.requested.copy()
         snapshot = Snapshot(generation, self.generation, self._rows, self._numbers.ids, arrays, earlier)
@@ -133,7 +133,7 @@ class NodeRows:
         return row
 
     def _own_rows(self) -> dict[str, int]:
-        """Return the row numbers for writing; a snapshot keeps the ones that it was given."""
+        """Return the row numbers for writing. A snapshot keeps its own."""
         self.generation += 1
         if self._rows_shared:
             self._rows = dict(self._rows)

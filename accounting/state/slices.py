@@ -1,8 +1,8 @@
 """Which slices of cards in MIG mode pods hold.
 
-Why it exists: slices are a set, so what a pod gives back can only be told by counting who holds each. It must not know
-arrays. Invariants: the counts are the sums over the pods that were counted; a pod whose instances cannot be told holds
-every slice of the card (HAMi#2088), and that is a problem.
+Why it exists: slices are a set, so what a pod releases is known only from a count of holders per slice. It must not
+know arrays. Invariants: the counts are the sums over the pods that were counted; a pod whose instances cannot be told
+holds every slice of the card (HAMi#2088), and that is a problem.
 """
 
 from collections.abc import Iterable, Iterator

@@ -92,11 +92,11 @@ class View:
         return View(self.nodes.take(rows), self.requested.take(rows))
 
     def cells(self, flat: Rows) -> "View":
-        """Return single cards, by their flat numbers, as one row of columns. Numbers of nodes cannot be asked of it."""
+        """Return single cards, by their flat numbers, as one row of columns. The result has no numbers of nodes."""
         return View(self.nodes.cells(flat), self.requested.cells(flat))
 
     def refreshed(self) -> "View":
-        """Return a view of the same arrays whose derived numbers are computed anew, after a taken copy was changed."""
+        """Return a view of the same arrays with derived numbers recomputed, after a taken copy was changed."""
         nodes, requested = self.nodes, self.requested
         view = View(nodes, requested)
         held = requested.slots, requested.memory, requested.cores
@@ -146,16 +146,17 @@ class Snapshot(View):
 
     @cached_property
     def lookup(self) -> Mapping[str, int]:
-        """`rows` again, in objects that were made one after another.
+        """`rows` again, in objects that were allocated one after another.
 
-        Those of the nodes lie all over the memory, and 10,000 look-ups in random order wait for it 10,000 times.
+        The original objects are scattered in memory, and 10,000 look-ups in random order miss the CPU cache 10,000
+        times.
         """
         names = [name.encode().decode() for name in self.rows]
         return dict(zip(names, np.array(list(self.rows.values()), np.intp).tolist(), strict=True))
 
     @cached_property
     def hopeless(self) -> dict[object, BoolArray]:
-        """What a pod asks -> (row,): nodes too small for it with every pod gone; the same until a node changes."""
+        """What a pod asks -> (row,): nodes too small for it even with every pod gone. Valid until a node changes."""
         return {}
 
     @cached_property

@@ -2,7 +2,7 @@
 
 Why it exists: fitting runs over many nodes at once, so capacity and what is requested lie in arrays shaped (device
 position, node row), padded with absent cards of capacity 0. It must not know pods or names. Invariant: `requested` is
-never clamped, so free = capacity - requested may be negative. `device_cells` changes single cells.
+never clamped, so free = capacity - requested may be negative. `cells` changes single cells.
 
 Two groups, because they change at different rates: `NodeArrays` only when a node changes, `RequestedArrays` with every
 pod event.
@@ -27,13 +27,13 @@ MAX_LOAD = 1 << 55
 #: Marks arrays of one row per vendor but the first, which most clusters have none of.
 _PER_VENDOR = {"axis": "vendor"}
 
-# Freeing one large block teaches glibc to keep freed blocks up to its size instead of giving them back to the kernel.
-# Without this, every array that a fit makes can cost its page faults anew; a filter then took three times as long.
+# Freeing one large block makes glibc keep freed blocks up to that size instead of returning them to the kernel.
+# Otherwise every array that a fit makes can cause page faults again, and a filter takes three times as long.
 np.empty(1 << 24, np.uint8)
 
 
 class _Taken:
-    """Some rows of a bundle. An array is taken when it is first asked for, since most questions need few of them."""
+    """Some rows of a bundle. An array is copied when it is first read, because most callers need few of them."""
 
     def __init__(self, source: "Arrays | _Taken", chosen: Rows) -> None:
         self.source = source
@@ -44,7 +44,7 @@ class _Taken:
         if isinstance(source, _Taken) and name not in source.__dict__:
             taken = getattr(source.source, name).take(source.chosen[chosen], axis=-1)
         else:
-            # What was taken may have been changed since.
+            # What was copied may have changed since.
             taken = getattr(source, name).take(chosen, axis=-1)
         setattr(self, name, taken)
         return cast("npt.NDArray[np.generic]", taken)
@@ -82,7 +82,7 @@ class Arrays:
         return cast("Self", _Taken(self, rows))
 
     def cells(self, flat: Rows) -> Self:
-        """Return the bundle of these cells (flat numbers), shaped (1, cell); its arrays per row cannot be asked."""
+        """Return the bundle of these cells (flat numbers), shaped (1, cell). It has no arrays per row."""
         return cast("Self", _Cells(self, flat))
 
     def grown(self, devices: int, rows: int) -> Self:
@@ -172,7 +172,7 @@ class NodeArrays(Arrays):
 class RequestedArrays(Arrays):
     """What pods hold. Shaped (device, row); some (row,).
 
-    Cores and counts are int64 here: allocation texts are not ours alone, and sums of numbers near 2^31 must not wrap.
+    Cores and counts are int64: anybody can write allocation texts, and sums of numbers near 2^31 must not wrap.
     """
 
     slots: Int32Array

@@ -1,4 +1,4 @@
-"""Sums over a namespace's pods, such that any quota can be asked for its own.
+"""Sums over a namespace's pods from which the usage of any quota follows.
 
 Why it exists: a quota counts some of a namespace's pods, may change at any moment, and may be made long after its pods.
 So nothing is kept per quota: amounts are summed by namespace and pod scope, of which there are few, and what a quota

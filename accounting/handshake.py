@@ -36,6 +36,6 @@ def judge(
         answered_late = now >= requested_at + ANSWER_SECONDS and not allocatable
         return Handshake(not answered_late, ask=False)
     if text.startswith(DELETED):
-        # The plugin was given up. Ask it again, because it may be back; until it answers, only the kubelet's count tells.
+        # The plugin was given up. Ask it again, it may be back; until it answers, only the kubelet's count tells.
         return Handshake(was_healthy if allocatable is None else allocatable > 0, ask=True)
     return Handshake(healthy=True, ask=True)

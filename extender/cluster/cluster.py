@@ -68,7 +68,8 @@ class Cluster:
         """Where pods that passed filter will probably go, if that is kept."""
         self.deletions_are_told = False
         """On a live cluster every deletion is told by UID. Then what comes late of an earlier pod of the same name must
-        not end this one. Otherwise a new UID under a known name is the only sign that the old pod is gone."""
+        not end this one. Otherwise a new UID under a known name is the only sign that the old pod is gone, once the new
+        pod is posted, read from a file or bound; that somebody asks about it is no sign."""
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -191,10 +192,13 @@ class Cluster:
         return self._put(pod)
 
     def remember(self, pod: Pod) -> None:
-        """Remember a pod that /filter showed, unless it is known already."""
+        """Remember a pod that /filter showed, unless it is known already.
+
+        An earlier pod of that name stays, and keeps its name: whoever may ask must not be able to free what runs.
+        """
         if pod.uid in self._pods and pod.uid not in self._seen:
             return
-        self._put(pod._replace(node=None, allocation=None))
+        self._put(pod._replace(node=None, allocation=None), replaces=False)
         self._seen[pod.uid] = None
         if len(self._seen) > self._remembered_pods:
             self.delete_pod(next(iter(self._seen)))
@@ -322,14 +326,16 @@ class Cluster:
         self._changes += removed
         return removed
 
-    def _put(self, pod: Pod, rows: Allocation | UnreadableAllocation | Held | None = None) -> Pod:
-        """Record a pod; returns what is kept. `rows`: as for `observe`."""
+    def _put(
+        self, pod: Pod, rows: Allocation | UnreadableAllocation | Held | None = None, *, replaces: bool = True
+    ) -> Pod:
+        """Record a pod; returns what is kept. `rows`: as for `observe`. `replaces`: it takes over its name."""
         earlier = self._uids.get((pod.namespace, pod.name))
-        if earlier is not None and earlier != pod.uid and not self.deletions_are_told:
+        if earlier is not None and earlier != pod.uid and replaces and not self.deletions_are_told:
             self.delete_pod(earlier)
         known = self._pods.bare(pod.uid)
-        if known is not None and known.key != pod.key:
-            self._uids.pop((known.namespace, known.name), None)
+        if known is not None and known.key != pod.key and self._uids.get((known.namespace, known.name)) == pod.uid:
+            del self._uids[known.namespace, known.name]
         if known is None and not pod.invalid:
             self.note_arrival(pod)
         record = record_pod(pod, rows)
@@ -347,7 +353,8 @@ class Cluster:
             # No text gives these back.
             pod = pod.with_allocation(rows)
         self._pods.put(pod)
-        self._uids[pod.namespace, pod.name] = pod.uid
+        if replaces or earlier is None:
+            self._uids[pod.namespace, pod.name] = pod.uid
         self._seen.pop(pod.uid, None)
         return pod
 

@@ -129,7 +129,6 @@ class Verbs:
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
         if pod.name:
-            # Before judging: a new UID under a known name means that the old pod is gone.
             self.cluster.remember(pod)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
         self._count(verdict)

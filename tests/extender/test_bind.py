@@ -234,13 +234,41 @@ async def test_the_pod_seen_longest_ago_is_forgotten_first() -> None:
 
 
 async def test_a_new_uid_under_the_same_name_replaces_the_old_pod() -> None:
-    old, new = pod("p", memory=600), pod("p", memory=700, uid="uid-new")
+    old, new = pod("p", memory=600), pod("p", memory=300, uid="uid-new")
     async with serving(node("n1")) as client:
         await client.place(old, "n1")
         await client.place(new, "n1")
         await check_refused(client, old, "n1", "not known")
-        assert await client.requested() == {CARD: held(1, 700)}
+        assert await client.requested() == {CARD: held(1, 300)}
         assert [entry["uid"] for entry in (await client.pods()).values()] == ["uid-new"]
+
+
+async def test_a_filter_that_names_a_running_pod_with_another_uid_frees_nothing() -> None:
+    whole = [container("main", asks(1, 100, 100))]
+    running, forged = pod("p", whole), pod("p", whole, uid="uid-forged")
+    async with serving(node("n1")) as client:
+        await client.place(running, "n1")
+        before = await client.requested()
+        for each in (forged, forged | {"metadata": forged["metadata"] | {"name": "q"}}, forged):
+            assert (await client.filter(each, "n1"))["NodeNames"] == []
+        assert (await client.filter(pod("next", whole), "n1"))["NodeNames"] == []
+        assert await client.requested() == before
+        assert await client.bind(forged, "n1") != ""
+        assert await client.bind(running, "n1") == ""
+        assert (await client.delete("p")).json()["uid"] == "uid-p"
+        assert await client.requested() == {}
+        await client.place(forged, "n1")
+
+
+async def test_many_forged_uids_of_one_name_push_no_running_pod_out_of_memory() -> None:
+    cluster = Cluster(Settings(), remembered_pods=2)
+    cluster.load(make_cluster(node("n1"))._files)
+    async with serving(cluster=cluster) as client:
+        await client.place(pod("p"), "n1")
+        for number in range(5):
+            await client.filter(pod("p", uid=f"uid-{number}"), "n1")
+        assert await client.requested() == {CARD: held(1, 100)}
+        assert await client.bind(pod("p"), "n1") == ""
 
 
 async def test_an_allocation_that_a_pending_pod_brings_along_does_not_count() -> None:

@@ -25,6 +25,7 @@ from extender.server.api import Api, Compare, json_response
 from extender.server.metrics import Metrics
 from extender.verbs import Hooks, Verbs
 from extender.wire import extender_v1 as wire
+from extender.wire.preemption_v1 import NULL_VICTIMS
 
 Verb = Callable[[bytes], bytes | Awaitable[bytes]]
 OnAnswer = Callable[[str, bytes, bytes], None]
@@ -158,7 +159,7 @@ def _verbs(verbs: Verbs, live: Live | None) -> list[tuple[str, Verb, Callable[[s
         ("filter-dryrun", verbs.filter_dryrun, wire.encode_filter_error),
         ("prioritize", verbs.prioritize, lambda _: b"[]"),
         ("bind", bind, wire.encode_binding),
-        ("preempt", verbs.preempt, lambda _: wire.NULL_VICTIMS),
+        ("preempt", verbs.preempt, lambda _: NULL_VICTIMS),
     ]
 
 

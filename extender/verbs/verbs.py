@@ -25,6 +25,7 @@ from extender.verbs.hooks import Hooks
 from extender.verbs.texts import WIRE_TEXTS, wire_text
 from extender.wire import core_v1
 from extender.wire import extender_v1 as wire
+from extender.wire.preemption_v1 import decode_preemption, encode_victims
 
 #: Answers and verdicts kept for the same question on the same state.
 _REMEMBERED = 64
@@ -114,7 +115,7 @@ class Verbs:
     def preempt(self, body: bytes) -> bytes:
         """Echo the offered candidates; choosing victims is not done yet."""
         self.check_ready()
-        return self._told("preempt", body, wire.echo_victims(body))
+        return self._told("preempt", body, encode_victims(decode_preemption(body).candidates))
 
     def _book(self, pod: Pod, node: str) -> str:
         """Book a pod on a node; returns why not, or an empty text."""

@@ -7,14 +7,12 @@ objects per node. Source: k8s.io/kube-scheduler/extender/v1/types.go.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import orjson
 
+from extender.wire.bounds import why_too_dense
 from extender.wire.core_v1 import Pod
-
-NULL_VICTIMS = b'{"NodeNameToMetaVictims":null}'
 
 
 class WireError(Exception):
@@ -68,9 +66,10 @@ class BindingArgs(msgspec.Struct):
     Node: str = ""
 
 
+#: Four names and their keys; a name has at most 253 bytes.
+_LONGEST_BINDING_BYTES = 2**16
 #: What decoding raises for a body that is not what it should be, or that is nested too deeply.
-_UNREADABLE = (msgspec.DecodeError, RecursionError)
-_INT64 = range(-(2**63), 2**63)
+UNREADABLE = (msgspec.DecodeError, RecursionError)
 
 _args_decoder = msgspec.json.Decoder(_Args)
 _raw_args_decoder = msgspec.json.Decoder(_RawArgs)
@@ -82,10 +81,11 @@ _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def decode_args(body: bytes) -> ExtenderArgs:
     """Read ExtenderArgs. Raises `WireError` for a null Pod, no node list, or a body that does not decode."""
+    check_density(body)
     try:
         args = _args_decoder.decode(body)
         if msgspec.UNSET in (args.Pod, args.Nodes, args.NodeNames):
-            args = _args_decoder.decode(_with_exact_keys(body, _Args.__struct_fields__))
+            args = _args_decoder.decode(with_exact_keys(body, _Args.__struct_fields__))
         if args.Pod is msgspec.UNSET or bytes(args.Pod) == b"null":
             raise WireError("Pod: null: the request has no pod")
         raw_pod = bytes(args.Pod)
@@ -94,7 +94,7 @@ def decode_args(body: bytes) -> ExtenderArgs:
         named: dict[str, msgspec.Raw] = {}
         for item in (args.Nodes.items or ()) if isinstance(args.Nodes, _NodeList) else ():
             named.setdefault(_node_name(item), item)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise WireError(f"request body: {error}") from None
     item_names = list(named)
     items = list(named.values()) if isinstance(args.Nodes, _NodeList) else None
@@ -109,21 +109,30 @@ def raw_pod_and_names(body: bytes) -> tuple[bytes, bytes] | None:
     """Return the request's pod and NodeNames as they came; None if it does not have exactly these two."""
     try:
         args = _raw_args_decoder.decode(body)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return (bytes(args.Pod), bytes(args.NodeNames)) if bytes(args.Nodes) == b"null" else None
 
 
 def decode_binding(body: bytes) -> BindingArgs:
     """Read ExtenderBindingArgs. Raises `WireError` if a field is missing or empty."""
+    if len(body) > _LONGEST_BINDING_BYTES:
+        raise WireError(f"request body: {len(body)} bytes: a Binding has at most {_LONGEST_BINDING_BYTES}")
     try:
-        args = _binding_decoder.decode(_with_exact_keys(body, BindingArgs.__struct_fields__))
-    except _UNREADABLE as error:
+        args = _binding_decoder.decode(with_exact_keys(body, BindingArgs.__struct_fields__))
+    except UNREADABLE as error:
         raise WireError(f"request body: {error}") from None
     for name in BindingArgs.__struct_fields__:
         if not getattr(args, name):
             raise WireError(f"{name}: empty: the request names no {name}")
     return args
+
+
+def check_density(body: bytes) -> None:
+    """Raise `WireError` for a body that would take too long to read."""
+    why = why_too_dense(body)
+    if why is not None:
+        raise WireError(f"request body: {why}")
 
 
 def encode_names(names: Sequence[str]) -> bytes:
@@ -169,51 +178,7 @@ def encode_binding(error: str = "") -> bytes:
     return b'{"Error":%b}' % orjson.dumps(_error_text(error))
 
 
-def echo_victims(body: bytes) -> bytes:
-    """Return the offered candidates of an ExtenderPreemptionArgs as meta victims, unchanged.
-
-    A candidate that is null, or a null among its pods, is dropped: a null crashes kube-scheduler.
-    """
-    try:
-        args = _folded(msgspec.json.decode(body), "")
-    except _UNREADABLE as error:
-        raise WireError(f"request body: {error}") from None
-    meta, full = args.get("nodenametometavictims"), args.get("nodenametovictims")
-    offered = meta if isinstance(meta, dict) else full
-    if not isinstance(args.get("pod"), dict) or not isinstance(offered, dict):
-        raise WireError("NodeNameToMetaVictims: null: the request has no pod or no candidates")
-    victims = {name: _meta_victims(candidate) for name, candidate in offered.items() if isinstance(candidate, dict)}
-    return orjson.dumps({"NodeNameToMetaVictims": victims})
-
-
-def _meta_victims(candidate: dict[str, Any]) -> dict[str, Any]:
-    folded = _folded(candidate, "")
-    violations = folded.get("numpdbviolations")
-    pods = folded.get("pods")
-    return {
-        "Pods": [{"UID": uid} for pod in pods or () if (uid := _victim_uid(pod))] if isinstance(pods, list) else [],
-        "NumPDBViolations": violations if type(violations) is int and violations in _INT64 else 0,
-    }
-
-
-def _victim_uid(pod: object) -> str | None:
-    """Return the UID of a MetaPod ({"UID"}) or of a whole Pod (metadata.uid)."""
-    if not isinstance(pod, dict):
-        return None
-    uid = _folded(pod, "").get("uid")
-    if uid is None and isinstance(pod.get("metadata"), dict):
-        uid = pod["metadata"].get("uid")
-    return uid if isinstance(uid, str) and uid else None
-
-
-def _folded(value: object, field: str) -> dict[str, Any]:
-    """Return an object with its keys in lower case."""
-    if not isinstance(value, dict):
-        raise WireError(f"request body{field}: must be a JSON object")
-    return {key.casefold(): each for key, each in value.items()}
-
-
-def _with_exact_keys(body: bytes, fields: tuple[str, ...]) -> bytes:
+def with_exact_keys(body: bytes, fields: tuple[str, ...]) -> bytes:
     """Return the object with its top-level keys spelled as the fields are; an exact key goes before a folded one."""
     found = _object_decoder.decode(body)
     folded = {key.casefold(): raw for key, raw in found.items()}

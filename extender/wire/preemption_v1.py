@@ -1,0 +1,180 @@
+"""kube-scheduler's preempt verb: candidates in, victims out.
+
+Why it exists: with whole Node objects on, one request carries every victim of every candidate as a whole Pod, tens of
+megabytes of them. Only the victims' UIDs are read here; the Pods stay the bytes that came, for whoever does not know
+them. It must not choose victims. Invariants: an answer holds no null (a null crashes kube-scheduler), and reading costs
+two passes over the body whatever it holds. Source: k8s.io/kube-scheduler/extender/v1/types.go.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+import msgspec
+import orjson
+
+from extender.wire.core_v1 import Pod
+from extender.wire.extender_v1 import UNREADABLE, WireError, check_density, with_exact_keys
+
+NULL_VICTIMS = b'{"NodeNameToMetaVictims":null}'
+#: Keys in another spelling than kube-scheduler's, and values of a wrong type, are put right one by one. That is for
+#: bodies written by hand; in a longer one they are an error.
+_LONGEST_FOLDED_BYTES = 2**20
+_NULL = b"null"
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Victim(NamedTuple):
+    """A pod that would be evicted."""
+
+    uid: str
+    raw: bytes | msgspec.Raw | None = None
+    """The whole Pod as it came, JSON; None if the request carries UIDs only."""
+
+
+class Victims(NamedTuple):
+    """What a candidate node would cost."""
+
+    pods: tuple[Victim, ...] = ()
+    pdb_violations: int = 0
+    """NumPDBViolations: kube-scheduler orders candidates by it first."""
+
+
+class PreemptionArgs(NamedTuple):
+    """A decoded preempt request."""
+
+    pod: Pod
+    """The preemptor."""
+    candidates: dict[str, Victims]
+    """By node name, in the request's order. NodeNameToMetaVictims goes before NodeNameToVictims."""
+
+
+class _Candidate(msgspec.Struct):
+    Pods: list[msgspec.Raw] | None = None
+    NumPDBViolations: _Int64 | None = None
+
+
+_Candidates = dict[str, _Candidate | None] | None
+
+
+class _Args(msgspec.Struct):
+    Pod: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    NodeNameToVictims: _Candidates = None
+    NodeNameToMetaVictims: _Candidates = None
+
+
+class _RawArgs(msgspec.Struct):
+    Pod: msgspec.Raw = msgspec.Raw(_NULL)
+    NodeNameToVictims: msgspec.Raw = msgspec.Raw(_NULL)
+    NodeNameToMetaVictims: msgspec.Raw = msgspec.Raw(_NULL)
+
+
+class _Meta(msgspec.Struct):
+    uid: str | None = None
+
+
+class _VictimPod(msgspec.Struct):
+    UID: str | None = None
+    uid: str | None = None
+    metadata: _Meta | None = None
+
+
+_args_decoder = msgspec.json.Decoder(_Args)
+_raw_args_decoder = msgspec.json.Decoder(_RawArgs)
+_pod_decoder = msgspec.json.Decoder(Pod)
+_victim_decoder = msgspec.json.Decoder(_VictimPod | None)
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_int_decoder = msgspec.json.Decoder(_Int64)
+
+
+def decode_preemption(body: bytes) -> PreemptionArgs:
+    """Read ExtenderPreemptionArgs.
+
+    A candidate or a pod that is null or no object, and a pod without a UID, is left out. Raises `WireError` if there
+    is no pod or no map of candidates.
+    """
+    check_density(body)
+    try:
+        args = _decoded(body)
+        meta, whole = args.NodeNameToMetaVictims, args.NodeNameToVictims
+        offered = meta if isinstance(meta, dict) else whole
+        if args.Pod is msgspec.UNSET or bytes(args.Pod) == _NULL or not isinstance(offered, dict):
+            raise WireError("NodeNameToMetaVictims: null: the request has no pod or no candidates")
+        candidates = {
+            name: Victims(
+                tuple(victim for pod in candidate.Pods or () if (victim := _victim(pod)) is not None),
+                candidate.NumPDBViolations or 0,
+            )
+            for name, candidate in offered.items()
+            if candidate is not None
+        }
+        return PreemptionArgs(_pod_decoder.decode(args.Pod), candidates)
+    except UNREADABLE as error:
+        raise WireError(f"request body: {error}") from None
+
+
+def encode_victims(candidates: Mapping[str, Victims]) -> bytes:
+    """Return ExtenderPreemptionResult: the nodes on which victims suffice, with those that are needed there."""
+    return orjson.dumps(
+        {
+            "NodeNameToMetaVictims": {
+                name: {
+                    "Pods": [{"UID": victim.uid} for victim in victims.pods],
+                    "NumPDBViolations": victims.pdb_violations,
+                }
+                for name, victims in candidates.items()
+            }
+        }
+    )
+
+
+def _decoded(body: bytes) -> _Args:
+    try:
+        args = _args_decoder.decode(body)
+    except msgspec.ValidationError:
+        if len(body) > _LONGEST_FOLDED_BYTES:
+            raise
+        return _corrected(body)
+    spelt = args.Pod is not msgspec.UNSET and (args.NodeNameToMetaVictims or args.NodeNameToVictims)
+    return args if spelt or len(body) > _LONGEST_FOLDED_BYTES else _corrected(body)
+
+
+def _corrected(body: bytes) -> _Args:
+    """Read a short body value by value, its keys in any case."""
+    args = _raw_args_decoder.decode(with_exact_keys(body, _RawArgs.__struct_fields__))
+    return _Args(args.Pod, _corrected_map(args.NodeNameToVictims), _corrected_map(args.NodeNameToMetaVictims))
+
+
+def _corrected_map(raw: msgspec.Raw) -> _Candidates:
+    if bytes(raw)[:1] != b"{":
+        return None
+    return {name: _corrected_candidate(each) for name, each in _object_decoder.decode(raw).items()}
+
+
+def _corrected_candidate(raw: msgspec.Raw) -> _Candidate | None:
+    if bytes(raw)[:1] != b"{":
+        return None
+    fields = _object_decoder.decode(with_exact_keys(bytes(raw), _Candidate.__struct_fields__))
+    pods, violations = bytes(fields.get("Pods", _NULL)), bytes(fields.get("NumPDBViolations", _NULL))
+    return _Candidate(_list_decoder.decode(pods) if pods[:1] == b"[" else [], _corrected_number(violations))
+
+
+def _corrected_number(raw: bytes) -> int:
+    try:
+        return _int_decoder.decode(raw)
+    except msgspec.ValidationError:
+        return 0
+
+
+def _victim(raw: msgspec.Raw) -> Victim | None:
+    """Read a MetaPod or a whole Pod; None for what is neither and for one without a UID."""
+    try:
+        pod = _victim_decoder.decode(raw)
+    except msgspec.ValidationError:
+        return None
+    if pod is None:
+        return None
+    uid = pod.UID or pod.uid
+    if uid:
+        return Victim(uid)
+    return Victim(pod.metadata.uid, raw) if pod.metadata is not None and pod.metadata.uid else None

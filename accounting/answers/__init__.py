@@ -4,17 +4,21 @@ The top of `accounting`: every other package may be used here, and nothing here 
 """
 
 from accounting.answers.allocate import Placement, allocate, allocate_in
+from accounting.answers.blocking import pods_in_the_way
 from accounting.answers.claims import Claim, Claims, claim_of, claim_on, crowded_rows, hold_claim, place_beside
 from accounting.answers.explain import explain_node
 from accounting.answers.filter import feasible_on, filter_nodes
+from accounting.answers.missing import CardLack, Near, nearest
 from accounting.answers.report import DeviceReport, device_reports, node_report, problem_counts, problems
 from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
 
 __all__ = [
+    "CardLack",
     "Claim",
     "Claims",
     "CodeArray",
     "DeviceReport",
+    "Near",
     "Placement",
     "Verdict",
     "Verdicts",
@@ -28,8 +32,10 @@ __all__ = [
     "feasible_on",
     "filter_nodes",
     "hold_claim",
+    "nearest",
     "node_report",
     "place_beside",
+    "pods_in_the_way",
     "problem_counts",
     "problems",
 ]

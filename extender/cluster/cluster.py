@@ -95,6 +95,10 @@ class Cluster:
         """Return every pod that asks for or holds cards, by namespace, name and UID."""
         return sorted(self._pods.concerning_cards(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
 
+    def waiting(self) -> list[Pod]:
+        """Return every pod that asks for cards and is on no node, by namespace, name and UID."""
+        return sorted(self._pods.waiting(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
+
     def record(self, pod: Pod) -> PodRecord:
         """Return what a pod holds: as the cache has it, else by itself; unbound, its annotation counts nothing."""
         known = self.cache.pods.get(pod.uid)

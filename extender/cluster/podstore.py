@@ -70,6 +70,10 @@ class PodStore(Mapping[str, Pod]):
         kept = self._pods.get(pod.uid)
         return kept is not None and bool(kept.allocation_text) and bool(_lasting(kept) == _lasting(pod))
 
+    def waiting(self) -> list[Pod]:
+        """Return the pods that ask for cards and are on no node, which is quick."""
+        return [pod for pod in self._pods.values() if pod.node is None and not pod.terminal and pod.asks]
+
     def concerning_cards(self) -> Iterator[Pod]:
         """Yield the pods that ask for or hold cards."""
         return (_unpacked(pod) for pod in self._pods.values() if pod.asks or _has_allocation(pod))

@@ -27,6 +27,7 @@ from extender.convert.pod import (
     held_or_rows,
     rows_text,
 )
+from extender.convert.templates import pod_manifests
 
 __all__ = [
     "CARD_POLICY",
@@ -50,6 +51,7 @@ __all__ = [
     "held_or_rows",
     "pack_rows",
     "parse_manifests",
+    "pod_manifests",
     "read_manifests",
     "rows_text",
     "scheduler_keys",

@@ -3,7 +3,24 @@
 They must not print and must not change anything.
 """
 
+from extender.reports.asking import asks, request_text
+from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
-from extender.reports.render import account
+from extender.reports.render import account, node_devices
+from extender.reports.sums import Usage, summary, usage
+from extender.reports.why import why, why_in_steps
 
-__all__ = ["account", "explain"]
+__all__ = [
+    "Usage",
+    "account",
+    "asks",
+    "decision_entry",
+    "explain",
+    "node_devices",
+    "pod_detail",
+    "request_text",
+    "summary",
+    "usage",
+    "why",
+    "why_in_steps",
+]

@@ -21,7 +21,7 @@ from extender.reports.render import charge_row, explained_node, quota_row
 
 def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
     """Return {"pod", "nodes": [...]} with every node of the cluster by name, and "quotas" if some count the pod."""
-    pod = pod._replace(uid=_booked_uid(cluster, pod))
+    pod = pod._replace(uid=booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
     scores = _scores(cluster, pod, names, quota)
     nodes = [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]
@@ -47,7 +47,7 @@ def _quotas(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
     return rows
 
 
-def _booked_uid(cluster: Cluster, pod: Pod) -> str:
+def booked_uid(cluster: Cluster, pod: Pod) -> str:
     """Return the UID under which the cluster has booked the pod; a manifest may have none, and is known by its name."""
     named = cluster.pod_named(pod.namespace, pod.name)
     if cluster.pod(pod.uid) is None and named is not None and pod.key in (pod.uid, named.uid):

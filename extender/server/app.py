@@ -23,6 +23,7 @@ from extender.config import ServerSettings
 from extender.logs import logger
 from extender.server.api import Api, Compare, json_response
 from extender.server.metrics import Metrics
+from extender.server.questions import Questions
 from extender.verbs import Hooks, Verbs
 from extender.wire import extender_v1 as wire
 from extender.wire.preemption_v1 import NULL_VICTIMS
@@ -95,6 +96,7 @@ def make_app(
     app.router.add_get("/metrics", make_aiohttp_handler(metrics.registry))
     app.router.add_get("/", _index)
     app.add_routes(Api(cluster, embedded=live is None, compare=compare).routes())
+    app.add_routes(Questions(cluster, verbs.decisions).routes())
     return app
 
 
@@ -149,7 +151,10 @@ def _verbs(verbs: Verbs, live: Live | None) -> list[tuple[str, Verb, Callable[[s
             return verbs.bind(body)
         args = wire.decode_binding(body)
         verbs.check_ready()
-        answer = wire.encode_binding(await live.bind(args))
+        started = time.perf_counter()
+        why_not = await live.bind(args)
+        verbs.decisions.bound(args.PodUID, args.Node, why_not, time.perf_counter() - started)
+        answer = wire.encode_binding(why_not)
         if live.on_answer is not None:
             live.on_answer("bind", body, answer)
         return answer

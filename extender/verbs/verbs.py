@@ -5,6 +5,7 @@ It must not know HTTP. Invariants: filter and prioritize only read (filter remem
 nothing); bind alone books; the same question on the same state gets the same bytes.
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import compress
@@ -17,9 +18,9 @@ from accounting.cards import score_nodes
 from accounting.pod import Pod
 from accounting.state import BoolArray, Rows
 from accounting.state.cache import Cache
-from accounting.status import CODES
 from extender.cluster import Cluster
 from extender.convert import convert_node, convert_pod
+from extender.verbs.decisions import Decision, Decisions
 from extender.verbs.feasible import Encoded, Passed
 from extender.verbs.hooks import Hooks
 from extender.verbs.texts import WIRE_TEXTS, wire_text
@@ -58,6 +59,7 @@ class Verbs:
         """Filter calls in which some node needed the exact search."""
         self.searched_nodes = 0
         self.answered_from_memory = 0
+        self.decisions = Decisions()
         self._version: object = None
         self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
         self._verdicts = Verdicts()
@@ -71,6 +73,7 @@ class Verbs:
         if answer.pod is not None:
             # It may have been deleted since; the question says that it is there again.
             self.cluster.remember(answer.pod)
+            self.decisions.repeated(answer.pod.uid)
         return self._told("filter", body, answer.body)
 
     def prioritize(self, body: bytes) -> bytes:
@@ -110,7 +113,10 @@ class Verbs:
             return wire.encode_binding(f"pod {pod.key} {'has ended' if pod.terminal else 'is being deleted'}")
         if pod.asks and args.Node not in cluster.cache.nodes:
             return wire.encode_binding(f"node {args.Node} is not known")
-        return wire.encode_binding(self._book(pod, args.Node))
+        started = time.perf_counter()
+        why_not = self._book(pod, args.Node)
+        self.decisions.bound(pod.uid, args.Node, why_not, time.perf_counter() - started)
+        return wire.encode_binding(why_not)
 
     def preempt(self, body: bytes) -> bytes:
         """Echo the offered candidates; choosing victims is not done yet."""
@@ -127,13 +133,14 @@ class Verbs:
         return ""
 
     def _filter(self, body: bytes) -> _Answer:
+        started = time.perf_counter()
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
         if pod.name:
             self.cluster.remember(pod)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
-        self._count(verdict)
         if pod.asks:
+            self._count(self.decisions.filtered(pod, args.names, verdict, time.perf_counter() - started), verdict)
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
         encoded = _encoded(args, verdict)
         if args.items is None:
@@ -159,6 +166,7 @@ class Verbs:
 
     def _scored(self, pod: Pod, names: Sequence[str], rows: Rows) -> bytes:
         """Answer prioritize for nodes that fit."""
+        started = time.perf_counter()
         if not pod.asks and not pod.policies.node.looks_ahead:
             return b"[]"
         snapshot = self.cluster.cache.snapshot()
@@ -168,15 +176,14 @@ class Verbs:
         named = [(names[place], score) for place, score in scores]
         if pod.asks:
             self._hooks.scored(pod, named[0][0] if named else None)
+            self.decisions.scored(pod.uid, named, time.perf_counter() - started)
         return wire.encode_priorities(named)
 
-    def _count(self, verdict: Verdict) -> None:
+    def _count(self, decision: Decision, verdict: Verdict) -> None:
         self.searches += verdict.searched > 0
         self.searched_nodes += verdict.searched
-        counts = np.bincount(verdict.codes[~verdict.feasible], minlength=len(CODES))
-        for number in np.flatnonzero(counts):
-            code = CODES[int(number)].value
-            self.rejected[code] = self.rejected.get(code, 0) + int(counts[number])
+        for refused in decision.refused:
+            self.rejected[refused.code] = self.rejected.get(refused.code, 0) + refused.count
 
     def _remembered(self, verb: str, body: bytes) -> _Answer | None:
         self.check_ready()

@@ -1,0 +1,46 @@
+"""The Pod that a workload's template describes.
+
+Why it exists: people write Deployments and Jobs, and ask where one of their pods would go. It must not create anything.
+Invariant: the pod has the workload's name and namespace, and the template's labels, annotations and spec.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from extender.convert.manifests import InputError, Manifest
+
+_TEMPLATE = ("spec", "template")
+#: Kind -> where its pod template stands.
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "DaemonSet": _TEMPLATE,
+    "Deployment": _TEMPLATE,
+    "Job": _TEMPLATE,
+    "ReplicaSet": _TEMPLATE,
+    "ReplicationController": _TEMPLATE,
+    "StatefulSet": _TEMPLATE,
+}
+
+
+def pod_manifests(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
+    """Yield the Pods, and one Pod for each workload; other kinds are passed over. Raises `InputError`."""
+    for manifest in manifests:
+        if manifest.kind == "Pod":
+            yield manifest
+        elif manifest.kind in TEMPLATES:
+            yield _pod_of(manifest)
+
+
+def _pod_of(manifest: Manifest) -> Manifest:
+    value: Any = manifest.value if isinstance(manifest.value, dict) else msgspec.json.decode(manifest.value)
+    template: Any = value
+    for field in TEMPLATES[manifest.kind]:
+        template = template.get(field) if isinstance(template, dict) else None
+    if not isinstance(template, dict):
+        raise InputError(".".join(TEMPLATES[manifest.kind]), "(none)", f"{manifest.where} has no pod template")
+    own, meta = value.get("metadata"), template.get("metadata")
+    own, meta = (each if isinstance(each, dict) else {} for each in (own, meta))
+    named = {key: own[key] for key in ("name", "namespace") if key in own}
+    return Manifest("Pod", manifest.where, template | {"kind": "Pod", "metadata": meta | named})

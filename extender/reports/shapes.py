@@ -1,0 +1,308 @@
+"""The shapes of what the API answers, from which its OpenAPI document is made.
+
+Why it exists: a client is generated from types, not from examples. It must not know how an answer is made. Invariant:
+every key that an answer can have stands here; memory is in MiB, cores in percent of one card.
+"""
+
+from typing import Any, NotRequired, TypedDict
+
+
+class Uses(TypedDict):
+    """Slots, MiB and percent."""
+
+    slots: int
+    memory: int
+    cores: int
+
+
+class TotalUses(TypedDict):
+    """A sum over containers: cards, MiB and percent."""
+
+    count: int
+    memory: int
+    cores: int
+
+
+class Row(TypedDict):
+    """One container's use of one card."""
+
+    uuid: str
+    memory: int
+    cores: int
+    instance: NotRequired[dict[str, Any]]
+
+
+class ContainerRows(TypedDict):
+    """A container and its rows."""
+
+    name: str
+    kind: str
+    devices: list[Row]
+
+
+class VendorTotal(TypedDict):
+    """The totals over one vendor's cards."""
+
+    peak: TotalUses
+    steady: TotalUses
+
+
+class Totals(TypedDict):
+    """The totals of a pod."""
+
+    peak: TotalUses
+    steady: TotalUses
+    uncertain: list[str]
+    vendors: NotRequired[dict[str, VendorTotal]]
+
+
+class Problem(TypedDict):
+    """One finding."""
+
+    code: str
+    object: str
+    message: str
+
+
+class PodEntry(TypedDict):
+    """A pod: what it holds in each phase, and where."""
+
+    pod: str
+    uid: str
+    state: str
+    containers: list[ContainerRows]
+    peak: dict[str, Uses]
+    steady: dict[str, Uses]
+    held: dict[str, Uses]
+    total: Totals
+    node: str | None
+    api_charge: dict[str, int]
+    problem: NotRequired[Problem]
+    invalid: NotRequired[list[str]]
+    ignored: NotRequired[list[str]]
+
+
+class AskedCards(TypedDict):
+    """What a container asks of each of `count` cards."""
+
+    vendor: str
+    count: int
+    memory: int
+    memory_percentage: int
+    whole: bool
+    cores: int
+
+
+class Asks(TypedDict):
+    """A container and what it asks for."""
+
+    name: str
+    kind: str
+    requests: list[AskedCards]
+
+
+class Phase(TypedDict):
+    """One phase of a pod's life: an init with the sidecars before it, or the steady phase, and what it uses."""
+
+    phase: str
+    containers: list[str]
+    cards: dict[str, Uses]
+
+
+class PodDetail(PodEntry):
+    """A pod, what it asks for, its phases in order, and the last decisions on it."""
+
+    asks: list[Asks]
+    phases: list[Phase]
+    decisions: "list[DecisionEntry]"
+
+
+class Device(TypedDict):
+    """One card of one node."""
+
+    node: str
+    uuid: str
+    capacity: Uses
+    requested: Uses
+    free: Uses
+    overcommitted: bool
+    blocked: list[str]
+    pods: list[str]
+    registered: bool
+    healthy: bool
+    cordoned: bool
+    exclusive: bool
+    index: int | None
+    numa: int | None
+    type: str | None
+    mode: str | None
+    vendor: str | None
+    reserved_memory: int
+
+
+class NodeEntry(TypedDict):
+    """A node and its cards."""
+
+    node: str
+    devices: list[Device]
+
+
+class Verified(TypedDict):
+    """All cards and all problems."""
+
+    devices: list[Device]
+    problems: list[Problem]
+
+
+class Problems(TypedDict):
+    """All problems."""
+
+    problems: list[Problem]
+
+
+class QuotaEntry(TypedDict):
+    """One limit of a namespace."""
+
+    namespace: str
+    resource: str
+    hard: int
+    used: int
+    api_charge: int
+    quota: str
+    scopes: list[str]
+    enforced_by_api: bool
+    exceeded: bool
+    differs: NotRequired[list[str]]
+
+
+class Refusal(TypedDict):
+    """The nodes that one reason kept out, and the first of their names."""
+
+    code: str
+    count: int
+    nodes: list[str]
+
+
+class Scored(TypedDict):
+    """A node and its score."""
+
+    node: str
+    score: int
+
+
+class Bound(TypedDict):
+    """A bind; `error` is empty if it succeeded."""
+
+    node: str
+    error: str
+    microseconds: int | None
+
+
+class DecisionEntry(TypedDict):
+    """One question of kube-scheduler about a pod, and what followed."""
+
+    pod: str
+    uid: str
+    time: str
+    asks: list[Asks]
+    nodes: int
+    fits: int
+    refused: list[Refusal]
+    filter_microseconds: int
+    repeats: int
+    scores: list[Scored]
+    choice: str | None
+    prioritize_microseconds: int | None
+    bind: Bound | None
+
+
+class Lack(TypedDict):
+    """What one card lacks for one container; 0 is enough."""
+
+    uuid: str
+    memory: int
+    cores: int
+    slots: int
+    occupied: bool
+
+
+class Holder(TypedDict):
+    """A pod and what it holds on a node, over its cards."""
+
+    pod: str
+    uid: str
+    slots: int
+    memory: int
+    cores: int
+
+
+class NearNode(TypedDict):
+    """A node that lacks little, and the pods whose end would make room; null if no end would."""
+
+    node: str
+    code: str
+    message: str
+    container: str
+    cards: list[Lack]
+    in_the_way: list[Holder] | None
+    text: str
+
+
+class Why(TypedDict):
+    """Which nodes take a pod now, why the others do not, and what would have to change."""
+
+    pod: str
+    uid: str
+    node: str | None
+    asks: list[Asks]
+    invalid: list[str]
+    nodes: int
+    fits: int
+    refused: list[Refusal]
+    best: list[Scored]
+    quota: list[str]
+    nearest: list[NearNode]
+    text: str
+
+
+class Sums(TypedDict):
+    """Cards and sums over them."""
+
+    cards: int
+    capacity: Uses
+    requested: Uses
+
+
+class ModelSums(Sums):
+    """The sums of one card model."""
+
+    model: str
+
+
+class NamespaceUse(TypedDict):
+    """What a namespace's pods hold and are charged now."""
+
+    namespace: str
+    pods: int
+    cards: int
+    held: Uses
+    charged: TotalUses
+    quotas: list[QuotaEntry]
+
+
+class Summary(TypedDict):
+    """The cluster in one screen."""
+
+    version: str
+    nodes: int
+    pods: int
+    waiting: int
+    totals: Sums
+    models: list[ModelSums]
+    problems: dict[str, int]
+
+
+class Failure(TypedDict):
+    """Why a request was refused: the field, the value and why."""
+
+    error: str

@@ -1,0 +1,167 @@
+"""Why a pod waits, in a few numbers, and what would have to change.
+
+Why it exists: `explain` lists every node, which nobody reads at 10,000 nodes. It must not print or change anything.
+Invariant: the counts are those of filter; with the pods in the way gone, filter would pass the node.
+
+It comes in steps of a few milliseconds each, so that a server can answer others in between.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from accounting.answers import Near, Placement, explain_node, filter_nodes, nearest, pods_in_the_way
+from accounting.cards import score_nodes
+from accounting.pod import Pod
+from accounting.pod_record import PodRecord
+from accounting.state import Snapshot
+from accounting.state.cache import Cache
+from accounting.status import CODES
+from extender.cluster import Cluster
+from extender.reports.asking import asks
+from extender.reports.explaining import booked_uid
+from extender.reports.shapes import Holder, Lack, NearNode, Refusal, Why
+
+#: Nodes that are named for each reason.
+_NAMED = 10
+#: Nodes of which is said what they lack.
+NEAREST = 3
+
+
+def why(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Why:
+    """Return the whole answer at once."""
+    *_, last = why_in_steps(cluster, pod, most)
+    return last
+
+
+def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Why]:
+    """Yield the answer as far as it is known, whole at the end. `most`: nodes of which is said what they lack."""
+    known = cluster.pod_named(pod.namespace, pod.name)
+    node = None if known is None else known.node
+    pod = pod._replace(uid=booked_uid(cluster, pod), node=None, allocation=None)
+    cache, snapshot, quota = cluster.cache, cluster.cache.snapshot(), cluster.quota_check(pod)
+    names = cache.node_names()
+    rows = snapshot.rows_of(names)
+    verdict = filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), quota)
+    feasible = np.flatnonzero(verdict.feasible)
+    answer: Why = {
+        "pod": pod.key,
+        "uid": pod.uid,
+        "node": node,
+        "asks": asks(pod.containers),
+        "invalid": [str(each) for each in pod.invalid],
+        "nodes": len(names),
+        "fits": len(feasible),
+        "refused": _refused(names, np.where(verdict.feasible, len(CODES), verdict.codes).tolist()),
+        "best": [],
+        "quota": [str(each) for each in quota.exceeded],
+        "nearest": [],
+        "text": "",
+    }
+    answer["text"] = _first_text(answer)
+    yield answer
+    if pod.asks:
+        values = cluster.packing.values(snapshot, pod, rows[feasible])
+        scored = score_nodes(snapshot, rows[feasible], pod.policies.node, values=values)
+        answer["best"] = [{"node": names[int(feasible[place])], "score": score} for place, score in scored]
+        yield answer
+    if answer["text"]:
+        return
+    hopeful = rows[(rows >= 0) & ~verdict.unresolvable]
+    name_of = {row: name for name, row in snapshot.rows.items()}
+    found = nearest(snapshot, pod, hopeful, most) if len(hopeful) else []
+    answer["text"] = _hopeless(snapshot, len(hopeful))
+    yield answer
+    for near in found:
+        answer["nearest"].append(_near(cluster, pod, name_of[near.row], near))
+        answer["text"] = answer["nearest"][0]["text"]
+        yield answer
+
+
+def _first_text(answer: Why) -> str:
+    """Return what is known before nodes are looked at one by one; empty if that is to be done."""
+    if answer["invalid"]:
+        return answer["invalid"][0]
+    if answer["quota"]:
+        return answer["quota"][0]
+    return f"fits {answer['fits']} of {answer['nodes']} nodes" if answer["fits"] else ""
+
+
+def _hopeless(snapshot: Snapshot, hopeful: int) -> str:
+    if hopeful:
+        return f"{hopeful} nodes would take it with all their pods gone"
+    largest = int(snapshot.nodes.memory.max(initial=0))
+    return f"no node would take it even with every pod gone; the largest card has {largest} MiB"
+
+
+def _refused(names: list[str], codes: list[int]) -> list[Refusal]:
+    """Return the reasons by number of nodes, then code."""
+    counted: dict[int, list[str]] = {}
+    for name, code in zip(names, codes, strict=True):
+        if code < len(CODES):
+            counted.setdefault(code, []).append(name)
+    found = sorted(counted.items(), key=lambda each: (-len(each[1]), CODES[each[0]].value))
+    return [{"code": CODES[code].value, "count": len(own), "nodes": own[:_NAMED]} for code, own in found]
+
+
+def _near(cluster: Cluster, pod: Pod, node: str, near: Near) -> NearNode:
+    cache, quota = cluster.cache, cluster.quota_check(pod)
+    uuids = {position: uuid for uuid, position in cache.positions(node).items()}
+    container = pod.containers[near.container].name
+    cards: list[Lack] = [
+        {
+            "uuid": uuids[each.position],
+            "memory": each.memory,
+            "cores": each.cores,
+            "slots": each.slots,
+            "occupied": each.occupied,
+        }
+        for each in near.cards
+    ]
+    blocking = pods_in_the_way(cache, pod, node, quota)
+    holders = None if blocking is None else [_holder(each) for each in blocking]
+    code, message = _reason(cache, pod, node)
+    return {
+        "node": node,
+        "code": code,
+        "message": message,
+        "container": container,
+        "cards": cards,
+        "in_the_way": holders,
+        "text": _text(node, container, cards, holders),
+    }
+
+
+def _reason(cache: Cache, pod: Pod, node: str) -> tuple[str, str]:
+    outcome = explain_node(cache.snapshot(), pod, node, cache.positions(node))
+    return ("", "") if isinstance(outcome, Placement) else (outcome[0].code.value, outcome[0].message)
+
+
+def _holder(record: PodRecord) -> Holder:
+    held = record.held
+    return {
+        "pod": record.key,
+        "uid": record.uid,
+        "slots": sum(use.slots for use in held),
+        "memory": sum(use.memory for use in held),
+        "cores": sum(use.cores for use in held),
+    }
+
+
+def _text(node: str, container: str, cards: list[Lack], holders: list[Holder] | None) -> str:
+    """Return one sentence for a person."""
+    lacks = [_lack(card) for card in cards]
+    missing = f"{node} lacks {'; '.join(lacks)} for container {container}" if lacks else f"{node} has no place"
+    if holders is None:
+        return f"{missing}; no pod's end there would be enough"
+    ends = "ends" if len(holders) == 1 else "end"
+    return f"{missing}; the pod fits once {', '.join(each['pod'] for each in holders)} {ends}"
+
+
+def _lack(card: Lack) -> str:
+    amounts = [("MiB", card["memory"]), ("cores", card["cores"])]
+    parts = [f"{amount} {unit}" for unit, amount in amounts if amount]
+    parts += [f"{card['slots']} {'slot' if card['slots'] == 1 else 'slots'}"] if card["slots"] else []
+    if card["occupied"]:
+        return f"{card['uuid']} to itself"
+    return f"{', '.join(parts)} on {card['uuid']}"

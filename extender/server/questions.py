@@ -1,0 +1,125 @@
+"""What people ask of /api/v1 beside the whole lists: one node, one pod, why it waits, sums and the last decisions.
+
+Why it exists: a list of 10,000 nodes answers nobody's question. It must not know kube-scheduler's verbs. Invariants:
+reading changes nothing; what takes longer than a few milliseconds is done in steps between which others are answered.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TypeVar
+
+import orjson
+from aiohttp import web
+
+from accounting.answers import node_report
+from accounting.pod import Pod
+from extender.cluster import Cluster, checked_pod
+from extender.convert import InputError, parse_manifests, pod_manifests
+from extender.reports import Usage, decision_entry, node_devices, pod_detail, summary, why_in_steps
+from extender.verbs import Decisions
+
+_Step = TypeVar("_Step")
+_MOST_DECISIONS = 1_000
+_MOST_PODS = 100
+
+
+class Questions:
+    """Handlers over one cluster."""
+
+    def __init__(self, cluster: Cluster, decisions: Decisions) -> None:
+        self._cluster = cluster
+        self._decisions = decisions
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [
+            web.get("/api/v1/nodes/{node}", self.node),
+            web.get("/api/v1/pods/{namespace}/{name}", self.pod),
+            web.get("/api/v1/pods/{namespace}/{name}/why", self.why),
+            web.post("/api/v1/what-if", self.what_if),
+            web.get("/api/v1/summary", self.summary),
+            web.get("/api/v1/usage", self.usage),
+            web.get("/api/v1/decisions", self.decisions),
+        ]
+
+    async def node(self, request: web.Request) -> web.Response:
+        """One node with its cards."""
+        name, cache = request.match_info["node"], self._cluster.cache
+        if name not in cache.nodes and not any(True for _ in cache.pods_on(name)):
+            return _answer({"error": f"node: {name}: not found"}, 404)
+        return _answer(node_devices(name, node_report(cache, name)))
+
+    async def pod(self, request: web.Request) -> web.Response:
+        """One pod: what it holds and asks for, its phases, the last decisions on it."""
+        pod = self._named(request)
+        if pod is None:
+            return _no_pod(request)
+        cluster = self._cluster
+        return _answer(pod_detail(pod, cluster.record(pod), self._decisions.of_pod(pod.uid)))
+
+    async def why(self, request: web.Request) -> web.Response:
+        """Why a known pod waits, and what would have to change."""
+        pod = self._named(request)
+        if pod is None:
+            return _no_pod(request)
+        return _answer(await _last(why_in_steps(self._cluster, pod)))
+
+    async def what_if(self, request: web.Request) -> web.Response:
+        """The same for pods that need not exist: Pods, or workloads with a template. Nothing is left behind."""
+        try:
+            pods = _posted(await request.read(), self._cluster)
+        except InputError as error:
+            return _answer({"error": str(error)}, 400)
+        return _answer([await _last(why_in_steps(self._cluster, pod)) for pod in pods])
+
+    async def summary(self, _request: web.Request) -> web.Response:
+        """The cluster in few numbers."""
+        return _answer(summary(self._cluster, len(self._cluster.waiting())))
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """What every namespace holds and is charged; with `?namespace=` one of them."""
+        usage = Usage(self._cluster, request.query.get("namespace"))
+        await _all(usage.steps())
+        return _answer(usage.rows())
+
+    async def decisions(self, request: web.Request) -> web.Response:
+        """The last decisions, the newest first: of all pods, or with `?pod=NAMESPACE/NAME` of one."""
+        pod, limit = request.query.get("pod"), request.query.get("limit", str(_MOST_DECISIONS))
+        if not (limit.isascii() and limit.isdigit() and 0 < int(limit) <= _MOST_DECISIONS):
+            return _answer({"error": f"limit: {limit}: must be from 1 to {_MOST_DECISIONS}"}, 400)
+        found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
+        return _answer([decision_entry(each) for each in found[: int(limit)]])
+
+    def _named(self, request: web.Request) -> Pod | None:
+        return self._cluster.pod_named(request.match_info["namespace"], request.match_info["name"])
+
+
+def _posted(body: bytes, cluster: Cluster) -> list[Pod]:
+    """Read the pods of a question. Raises `InputError`."""
+    manifests = list(parse_manifests(body, "body", "pod")) if body.strip() else []
+    pods = [checked_pod(each, cluster.settings) for each in pod_manifests(manifests)]
+    if not 0 < len(pods) <= _MOST_PODS:
+        raise InputError("body", f"{len(pods)} pods", f"must be 1 to {_MOST_PODS} Pods, or workloads with a template")
+    return pods
+
+
+async def _last(steps: Iterator[_Step]) -> _Step:
+    """Return the last step, others answered in between."""
+    step = next(steps)
+    for step in steps:  # noqa: B007 - the last one is returned
+        await asyncio.sleep(0)
+    return step
+
+
+async def _all(steps: Iterator[object]) -> None:
+    for _ in steps:
+        await asyncio.sleep(0)
+
+
+def _no_pod(request: web.Request) -> web.Response:
+    name = "{namespace}/{name}".format(**request.match_info)
+    return _answer({"error": f"pod: {name}: not found"}, 404)
+
+
+def _answer(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

@@ -1,0 +1,126 @@
+"""What was decided last: what a pod asked for, which nodes refused it and why, the scores, and what became of its bind.
+
+Why it exists: "why did it not go there" is asked minutes later, when the state is another one. It must not judge and
+must not keep lists of nodes. Invariant: memory is bounded, whatever is asked: of each decision counts and a few names
+are kept, of each pod its last decisions, and of all pods the last ones.
+"""
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accounting.answers import Verdict
+from accounting.pod import Container, Pod
+from accounting.status import CODES
+
+#: Decisions kept over all pods, and pods whose own last decisions are kept.
+KEPT = 1_000
+KEPT_PER_POD = 5
+#: Nodes that are named for each reason; the others are counted.
+NAMED = 10
+
+
+@dataclass(slots=True)
+class Refused:
+    """The nodes that one reason kept out."""
+
+    code: str
+    count: int
+    nodes: tuple[str, ...]
+    """The first ones in the order of the request."""
+
+
+@dataclass(slots=True)
+class Decision:
+    """One filter call of a pod and what followed from it."""
+
+    pod: str
+    uid: str
+    at: float
+    """Unix time of the answer, in seconds."""
+    asked: tuple[Container, ...]
+    node_count: int
+    feasible: int
+    refused: tuple[Refused, ...]
+    seconds: float
+    """Time that filter took."""
+    repeats: int = 0
+    """How often the same question was answered from memory since."""
+    scores: tuple[tuple[str, int], ...] = ()
+    """The best nodes and their scores, from prioritize; the first one is the choice."""
+    score_seconds: float | None = None
+    bound: str | None = None
+    """The node of the bind; None before one."""
+    bind_error: str = ""
+    """Why the bind failed; empty if it did not."""
+    bind_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Decisions:
+    """The last decisions."""
+
+    clock: Callable[[], float] = time.time
+    _all: deque[Decision] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _by_pod: OrderedDict[str, deque[Decision]] = field(default_factory=OrderedDict)
+
+    def filtered(self, pod: Pod, names: Sequence[str], verdict: Verdict, seconds: float) -> Decision:
+        """Note an answer of filter and return it. `names`: the nodes of the request, one per entry of the verdict."""
+        feasible = int(np.count_nonzero(verdict.feasible))
+        refused = () if feasible == len(names) else tuple(_refused(names, verdict))
+        decision = Decision(pod.key, pod.uid, self.clock(), pod.containers, len(names), feasible, refused, seconds)
+        self._all.append(decision)
+        own = self._by_pod.setdefault(pod.uid, deque(maxlen=KEPT_PER_POD))
+        own.append(decision)
+        self._by_pod.move_to_end(pod.uid)
+        if len(self._by_pod) > KEPT:
+            self._by_pod.popitem(last=False)
+        return decision
+
+    def repeated(self, uid: str) -> None:
+        """Note that a pod's last question came again and nothing had changed."""
+        last = self.last(uid)
+        if last is not None:
+            last.repeats += 1
+
+    def scored(self, uid: str, scores: Iterable[tuple[str, int]], seconds: float) -> None:
+        """Note an answer of prioritize."""
+        last = self.last(uid)
+        if last is not None:
+            last.scores, last.score_seconds = tuple(scores), seconds
+
+    def bound(self, uid: str, node: str, error: str, seconds: float) -> None:
+        """Note a bind and why it failed; an empty text if it did not."""
+        last = self.last(uid)
+        if last is not None:
+            last.bound, last.bind_error, last.bind_seconds = node, error, seconds
+
+    def last(self, uid: str) -> Decision | None:
+        """Return a pod's last decision."""
+        own = self._by_pod.get(uid)
+        return None if own is None else own[-1]
+
+    def of_pod(self, uid: str) -> list[Decision]:
+        """Return a pod's last decisions, the newest first."""
+        return list(reversed(self._by_pod.get(uid, ())))
+
+    def of_name(self, pod: str) -> list[Decision]:
+        """Return the decisions that are kept of a pod, by namespace/name, the newest first."""
+        return [each for each in self.newest() if each.pod == pod]
+
+    def newest(self) -> list[Decision]:
+        """Return the last decisions of all pods, the newest first."""
+        return list(reversed(self._all))
+
+
+def _refused(names: Sequence[str], verdict: Verdict) -> Iterable[Refused]:
+    """Yield the reasons, that of the most nodes first, then by code."""
+    codes = np.where(verdict.feasible, len(CODES), verdict.codes)
+    counts = np.bincount(codes, minlength=len(CODES) + 1)[: len(CODES)]
+    found = [(-int(counts[number]), CODES[number].value, number) for number in np.flatnonzero(counts).tolist()]
+    for negative, code, number in sorted(found):
+        first = np.flatnonzero(codes == number)[:NAMED].tolist()
+        yield Refused(code, -negative, tuple(names[place] for place in first))

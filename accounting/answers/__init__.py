@@ -9,7 +9,7 @@ from accounting.answers.claims import Claim, Claims, claim_of, claim_on, crowded
 from accounting.answers.explain import explain_node
 from accounting.answers.filter import feasible_on, filter_nodes
 from accounting.answers.missing import CardLack, Near, nearest
-from accounting.answers.report import DeviceReport, device_reports, node_report, problem_counts, problems
+from accounting.answers.report import DeviceReport, FoundProblems, device_reports, node_report, problem_counts, problems
 from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Claims",
     "CodeArray",
     "DeviceReport",
+    "FoundProblems",
     "Near",
     "Placement",
     "Verdict",

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accounting.holdings import DeviceUse, Resources
-from accounting.node import Device
+from accounting.node import Device, Node
 from accounting.pod_record import PodRecord
+from accounting.state import Dump
 from accounting.state.cache import Cache
 from accounting.status import Problem, ProblemCode
 
@@ -43,12 +44,12 @@ class DeviceReport:
         return Resources(*(whole - used for whole, used in zip(self.capacity, self.requested, strict=True)))
 
 
-def device_reports(cache: Cache) -> list[DeviceReport]:
+def device_reports(cache: Cache | Dump) -> list[DeviceReport]:
     """Return every card, by node name, registered cards first in tie order, then orphans by UUID."""
     return [report for node in cache.node_names() for report in node_report(cache, node)]
 
 
-def node_report(cache: Cache, node: str) -> list[DeviceReport]:
+def node_report(cache: Cache | Dump, node: str) -> list[DeviceReport]:
     """Return the cards of one node."""
     records = list(cache.pods_on(node))
     known = cache.nodes.get(node)
@@ -69,20 +70,40 @@ def node_report(cache: Cache, node: str) -> list[DeviceReport]:
     ]
 
 
+class FoundProblems:
+    """Everything wrong with nodes, cards and pods, gathered while the cards are gone through."""
+
+    def __init__(self, cache: Cache | Dump) -> None:
+        self._found = set(cache.pod_problems)
+        self._nodes_of: dict[str, list[str]] = defaultdict(list)
+
+    def see_node(self, node: Node | None) -> None:
+        """Take what is wrong with a node's object."""
+        self._found.update(() if node is None else node.problems)
+
+    def see_card(self, report: DeviceReport) -> None:
+        """Take what is wrong with a card."""
+        if report.device is not None:
+            self._nodes_of[report.uuid].append(report.node)
+        self._found.update(_device_problems(report))
+
+    def all(self) -> set[Problem]:
+        """Return the problems, once every node and card was seen."""
+        for uuid, nodes in self._nodes_of.items():
+            if len(nodes) > 1:
+                message = f"is registered on the nodes {', '.join(nodes)}"
+                self._found.add(Problem(ProblemCode.DUPLICATE_DEVICE, f"device {uuid}", message))
+        return self._found
+
+
 def problems(cache: Cache) -> list[Problem]:
     """Return everything wrong with nodes, cards and pods, sorted."""
-    found = {problem for node in cache.nodes.values() for problem in node.problems}
-    found.update(cache.pod_problems)
-    nodes_of: dict[str, list[str]] = defaultdict(list)
+    found = FoundProblems(cache)
+    for node in cache.nodes.values():
+        found.see_node(node)
     for report in device_reports(cache):
-        if report.device is not None:
-            nodes_of[report.uuid].append(report.node)
-        found.update(_device_problems(report))
-    for uuid, nodes in nodes_of.items():
-        if len(nodes) > 1:
-            message = f"is registered on the nodes {', '.join(nodes)}"
-            found.add(Problem(ProblemCode.DUPLICATE_DEVICE, f"device {uuid}", message))
-    return sorted(found)
+        found.see_card(report)
+    return sorted(found.all())
 
 
 def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
@@ -134,7 +155,7 @@ def _device(
 
 
 def _blocked(
-    cache: Cache, node: str, records: list[PodRecord], registered: dict[str, Device]
+    cache: Cache | Dump, node: str, records: list[PodRecord], registered: dict[str, Device]
 ) -> dict[str, tuple[ProblemCode, ...]]:
     """Return card UUID -> the codes of what blocks it."""
     codes: dict[str, set[ProblemCode]] = defaultdict(set)

@@ -4,6 +4,7 @@ It records and never decides. `Cache` is written event by event; everything that
 `Cache` is imported from `accounting.state.cache`, so that an import contract sees who does.
 """
 
+from accounting.state.dump import Dump, name_order
 from accounting.state.snapshot import Snapshot, Topology, View, weighted_load
 from accounting.state.tables import FULL_LOAD, BoolArray, Int32Array, Int64Array, Rows
 from accounting.state.usage import NamespaceSums, charge_names
@@ -11,6 +12,7 @@ from accounting.state.usage import NamespaceSums, charge_names
 __all__ = [
     "FULL_LOAD",
     "BoolArray",
+    "Dump",
     "Int32Array",
     "Int64Array",
     "NamespaceSums",
@@ -19,5 +21,6 @@ __all__ = [
     "Topology",
     "View",
     "charge_names",
+    "name_order",
     "weighted_load",
 ]

@@ -6,7 +6,7 @@ and idempotent, and the numbers of a card are the sums over the records of the p
 events was. Source: kube-scheduler's pkg/scheduler/backend/cache/interface.go.
 """
 
-from collections.abc import Collection, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 
 from accounting.errors import InvariantViolation
 from accounting.holdings import Total
@@ -14,6 +14,7 @@ from accounting.node import Node
 from accounting.pod_record import PodRecord, State
 from accounting.pod_state import TRANSITIONS, PodEvent, PodState
 from accounting.quota_scope import Selector
+from accounting.state.dump import Dump, name_order
 from accounting.state.requested import Requested
 from accounting.state.rows import NodeRows
 from accounting.state.snapshot import Snapshot
@@ -61,7 +62,7 @@ class Cache:
         return self._pods
 
     @property
-    def pod_problems(self) -> Collection[Problem]:
+    def pod_problems(self) -> Sequence[Problem]:
         """What is wrong with pods' records, in no order."""
         return [*self._problems.values(), *self._requested.slices.problems()]
 
@@ -71,8 +72,7 @@ class Cache:
 
     def pods_on(self, node: str) -> Iterator[PodRecord]:
         """Yield the records on a node, sorted by namespace, name and UID."""
-        records = self._pods_on.get(node, {}).values()
-        return iter(sorted(records, key=lambda record: (record.namespace, record.name, record.uid)))
+        return iter(sorted(self._pods_on.get(node, {}).values(), key=name_order))
 
     def positions(self, node: str) -> Mapping[str, int]:
         """Return the device position of every card that a node registers, by UUID."""
@@ -126,6 +126,17 @@ class Cache:
         if self._snapshot is None or self._snapshot.generation != self._generation:
             self._snapshot = self._rows.snapshot(self._generation, self._snapshot)
         return self._snapshot
+
+    def dump(self) -> Dump:
+        """Return a copy for a report that is made while the cache goes on."""
+        return Dump(
+            names=self.node_names(),
+            nodes=dict(self._nodes),
+            pods=dict(self._pods),
+            records_on={node: tuple(records.values()) for node, records in self._pods_on.items()},
+            overlaps={node: found for node in self._nodes if (found := self.overlapping(node))} if self.has_mig else {},
+            pod_problems=self.pod_problems,
+        )
 
     def node_without(self, uid: str) -> "Cache":
         """Return a cache with only a booked pod's node, as the node is without that pod."""

@@ -6,7 +6,7 @@ what came from files and what came by requests are kept apart, so that files can
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from accounting.answers import Claims, Placement, explain_node, place_beside, problem_counts, problems
@@ -99,9 +99,16 @@ class Cluster:
         """Return every pod that asks for cards and is on no node, by namespace, name and UID."""
         return sorted(self._pods.waiting(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
 
-    def record(self, pod: Pod) -> PodRecord:
-        """Return what a pod holds: as the cache has it, else by itself; unbound, its annotation counts nothing."""
-        known = self.cache.pods.get(pod.uid)
+    def pods_as_kept(self) -> list[Pod]:
+        """Return every pod, in no order and its rows still a text, which is quick; `unpacked` reads them."""
+        return self._pods.all_bare()
+
+    def record(self, pod: Pod, records: Mapping[str, PodRecord] | None = None) -> PodRecord:
+        """Return what a pod holds: as the cache has it, else by itself; unbound, its annotation counts nothing.
+
+        `records`: the cache's, by UID, if those of an earlier moment are meant.
+        """
+        known = (self.cache.pods if records is None else records).get(pod.uid)
         return known or record_pod(pod if pod.node is not None else pod._replace(allocation=None))
 
     def quota_check(self, pod: Pod) -> QuotaCheck:
@@ -122,18 +129,19 @@ class Cluster:
 
     def problems(self) -> list[Problem]:
         """Return everything that is wrong, objects that could not be read included."""
-        return sorted({*problems(self.cache), *self._quota_problems(), *self._files.problems})
+        return sorted({*problems(self.cache), *self.problems_of_objects()})
 
     def problem_counts(self) -> dict[ProblemCode, int]:
         """Return how many problems there are by code, from the arrays: quick enough for every scrape."""
         counts = problem_counts(self.cache)
-        for problem in (*self._quota_problems(), *self._files.problems):
+        for problem in self.problems_of_objects():
             counts[problem.code] += 1
         return counts
 
-    def _quota_problems(self) -> list[Problem]:
-        """What is wrong with quota objects, and the limits below what is used."""
-        return [*self.quotas.problems(), *map(passed_problem, self.quotas.passed(self.cache.used))]
+    def problems_of_objects(self) -> list[Problem]:
+        """Return what is wrong with quotas, their limits below what is used included, and with files' objects."""
+        passed = map(passed_problem, self.quotas.passed(self.cache.used))
+        return [*self.quotas.problems(), *passed, *self._files.problems]
 
     # -- changing -------------------------------------------------------------------------------------------------
 

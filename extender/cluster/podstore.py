@@ -33,7 +33,7 @@ class PodStore(Mapping[str, Pod]):
         return len(self._pods)
 
     def __getitem__(self, uid: str) -> Pod:
-        return _unpacked(self._pods[uid])
+        return unpacked(self._pods[uid])
 
     def put(self, pod: Pod) -> None:
         """Keep a pod. It may be given with the text of its rows in their place."""
@@ -74,9 +74,13 @@ class PodStore(Mapping[str, Pod]):
         """Return the pods that ask for cards and are on no node, which is quick."""
         return [pod for pod in self._pods.values() if pod.node is None and not pod.terminal and pod.asks]
 
+    def all_bare(self) -> list[Pod]:
+        """Return every pod without its rows, in no order, which is quick; see `unpacked`."""
+        return list(self._pods.values())
+
     def concerning_cards(self) -> Iterator[Pod]:
         """Yield the pods that ask for or hold cards."""
-        return (_unpacked(pod) for pod in self._pods.values() if pod.asks or _has_allocation(pod))
+        return (unpacked(pod) for pod in self._pods.values() if concerns_cards(pod))
 
 
 def _charge(pod: Pod) -> tuple[object, ...]:
@@ -87,11 +91,13 @@ def _is_charged(pod: Pod) -> bool:
     return bool(pod.api_charge) and not pod.terminal
 
 
-def _has_allocation(pod: Pod) -> bool:
-    return bool(pod.allocation_text) or pod.allocation is not None
+def concerns_cards(pod: Pod) -> bool:
+    """Whether a pod asks for or holds cards."""
+    return pod.asks or bool(pod.allocation_text) or pod.allocation is not None
 
 
-def _unpacked(pod: Pod) -> Pod:
+def unpacked(pod: Pod) -> Pod:
+    """Return a kept pod with its rows."""
     if not pod.allocation_text:
         return pod
     return pod.with_allocation(unpack_rows(pod.allocation_text, len(pod.containers), "allocation"))

@@ -6,18 +6,22 @@ They must not print and must not change anything.
 from extender.reports.asking import asks, request_text
 from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
+from extender.reports.lists import VerifyLists, node_entries, pod_entries
 from extender.reports.render import account, node_devices
 from extender.reports.sums import Usage, summary, usage
 from extender.reports.why import why, why_in_steps
 
 __all__ = [
     "Usage",
+    "VerifyLists",
     "account",
     "asks",
     "decision_entry",
     "explain",
     "node_devices",
+    "node_entries",
     "pod_detail",
+    "pod_entries",
     "request_text",
     "summary",
     "usage",

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from accounting.answers import device_reports, node_report
 from accounting.pod import Pod
 from accounting.quota import Limit
 from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_manifests
-from extender.reports import render
+from extender.reports import VerifyLists, node_entries, pod_entries, render
+from extender.server.turns import Turns, json_array, json_object
 
 Json = dict[str, Any]
 Compare = Callable[[], Awaitable[Json]]
@@ -29,6 +29,7 @@ class Api:
         self._cluster = cluster
         self._embedded = embedded
         self._compare = compare
+        self._turns = Turns()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -44,20 +45,20 @@ class Api:
             web.get("/api/v1/quotas", self.quotas),
         ]
 
-    async def pods(self, _request: web.Request) -> web.Response:
+    async def pods(self, request: web.Request) -> web.StreamResponse:
         """Every pod that asks for or holds cards."""
-        cluster = self._cluster
-        return json_response([render.pod_entry(pod, cluster.record(pod)) for pod in cluster.pods()])
+        return await self._turns.send(request, json_array(pod_entries(self._cluster)))
 
-    async def nodes(self, _request: web.Request) -> web.Response:
+    async def nodes(self, request: web.Request) -> web.StreamResponse:
         """Every node with its cards."""
-        cache = self._cluster.cache
-        return json_response([render.node_devices(name, node_report(cache, name)) for name in cache.node_names()])
+        return await self._turns.send(request, json_array(node_entries(self._cluster)))
 
-    async def verify(self, _request: web.Request) -> web.Response:
+    async def verify(self, request: web.Request) -> web.StreamResponse:
         """Every card and everything that is wrong; on a live cluster, also where it differs from the API server."""
         more = {} if self._compare is None else await self._compare()
-        return json_response(verify_report(self._cluster) | more)
+        parts = {name: json_array(entries) for name, entries in VerifyLists(self._cluster).by_name()}
+        parts |= {key: iter((orjson.dumps(value),)) for key, value in more.items()}
+        return await self._turns.send(request, json_object(parts))
 
     async def quotas(self, request: web.Request) -> web.Response:
         """Every limit on a managed resource, what is used, and what the API server itself charges.
@@ -117,11 +118,9 @@ def _conflict(pod: Pod, known: Pod) -> str | None:
 
 
 def verify_report(cluster: Cluster) -> Json:
-    """Return {"devices", "problems"}."""
-    return {
-        "devices": [render.device(report) for report in device_reports(cluster.cache)],
-        "problems": [render.problem(problem) for problem in cluster.problems()],
-    }
+    """Return every card and every problem."""
+    lists = VerifyLists(cluster)
+    return {name: [each for each in entries if each is not None] for name, entries in lists.by_name()}
 
 
 def quota_rows(cluster: Cluster) -> list[Json]:

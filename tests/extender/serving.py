@@ -7,7 +7,7 @@ them. Invariant: every JSON answer that is read here holds integers only, for ku
 import io
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import aiohttp
@@ -46,6 +46,10 @@ class Client:
         data = None if body is None else io.BytesIO(body)
         async with self._session.request(method, path, data=data, headers=headers) as response:
             return Answer(response.status, await response.read())
+
+    def opened(self, path: str) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
+        """A GET whose body is not read yet."""
+        return self._session.get(path)
 
     async def post(self, path: str, body: bytes | Json) -> Answer:
         """A POST, as JSON if it is not bytes."""

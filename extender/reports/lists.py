@@ -1,0 +1,87 @@
+"""The long lists of /api/v1, made step by step from the state of one moment.
+
+Why it exists: over 5,000 nodes and 36,000 pods a list takes seconds to make, and meanwhile kube-scheduler waits. Every
+step here is short; whoever takes the steps gives others their turn in between. It must not know HTTP. Invariants: what
+is shown is the state at the first step; a None among the entries is a step without one.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from heapq import merge
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from accounting.answers import DeviceReport, FoundProblems, node_report
+from accounting.pod import Pod
+from accounting.state import Dump, name_order
+from accounting.status import Problem
+from extender.cluster import Cluster, concerns_cards, unpacked
+from extender.reports import render
+
+Json = dict[str, Any]
+Entries = Iterator[Json | None]
+T = TypeVar("T")
+#: Sorting so many takes a millisecond or two.
+_SORTED_AT_ONCE = 1000
+_problem_order = attrgetter("code", "object", "message")
+
+
+def node_entries(cluster: Cluster) -> Entries:
+    """Yield the entries of /api/v1/nodes, by name."""
+    dump = cluster.cache.dump()
+    for name in dump.names:
+        yield render.node_devices(name, node_report(dump, name))
+
+
+def pod_entries(cluster: Cluster, wanted: Callable[[Pod], bool] = concerns_cards) -> Entries:
+    """Yield the entries of /api/v1/pods, by namespace, name and UID. `wanted`: is given pods without their rows."""
+    records, kept = dict(cluster.cache.pods), cluster.pods_as_kept()
+    for pod in (yield from _in_order(kept, name_order)):
+        if wanted(pod):
+            yield render.pod_entry(unpacked(pod), cluster.record(pod, records))
+        else:
+            yield None
+
+
+class VerifyLists:
+    """The two lists of verify. The devices must be taken to their end before the problems."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._dump: Dump = cluster.cache.dump()
+        self._found = FoundProblems(self._dump)
+        self._of_objects = cluster.problems_of_objects()
+
+    def by_name(self) -> Iterator[tuple[str, Entries]]:
+        """Yield the lists with their names in verify, in the order in which they must be taken."""
+        yield "devices", self._devices()
+        yield "problems", self._problems()
+
+    def _devices(self) -> Entries:
+        """Yield every card, by node."""
+        for name in self._dump.names:
+            for report in self._reports(name):
+                yield render.device(report)
+        for node in self._dump.nodes.values():
+            self._found.see_node(node)
+            yield None
+
+    def _problems(self) -> Entries:
+        """Yield everything that is wrong, sorted."""
+        found = list({*self._found.all(), *self._of_objects})
+        ordered: Iterator[Problem] = yield from _in_order(found, _problem_order)
+        for problem in ordered:
+            yield render.problem(problem)
+
+    def _reports(self, node: str) -> list[DeviceReport]:
+        reports = node_report(self._dump, node)
+        for report in reports:
+            self._found.see_card(report)
+        return reports
+
+
+def _in_order(values: list[T], key: Callable[[T], Any]) -> Generator[None, None, Iterator[T]]:
+    """Return the values sorted, after as many steps as that takes."""
+    runs = []
+    for start in range(0, len(values), _SORTED_AT_ONCE):
+        runs.append(sorted(values[start : start + _SORTED_AT_ONCE], key=key))
+        yield None
+    return merge(*runs, key=key)

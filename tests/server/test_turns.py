@@ -44,7 +44,7 @@ async def test_short_requests_are_answered_while_a_list_is_made(cluster: Cluster
             assert (await client.send("GET", "/livez")).status == 200
             answered += 1
         assert (await listed).status == 200
-    assert answered > 20
+    assert answered >= 5
 
 
 @pytest.mark.parametrize("path", _PATHS)

@@ -1,0 +1,113 @@
+"""Who is on a node, as a preemptor sees it, and who of them may be evicted.
+
+Why it exists: victims are chosen among a node's pods, and most rules about who is spared concern the pod alone. It must
+not know arrays or objects of the API. Invariants: a pod of equal or higher priority, a protected pod and a pod that is
+leaving already is never a victim; what is not known of a pod's requests proves nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from accounting.pod import Pod
+from accounting.pod_record import PodRecord
+from accounting.quota import QuotaCheck
+
+#: A pod that has not started yet counts as started last (kube-scheduler's GetPodStartTime).
+NOT_STARTED = 2**62
+#: The resource of which every pod takes one.
+PODS = "pods"
+
+
+class Standing(StrEnum):
+    """What an eviction may do with a pod."""
+
+    EVICTABLE = "evictable"
+    PROTECTED = "protected"
+    """A mirror, static, DaemonSet or system-critical pod: it comes back at once, or the node does not work without."""
+    LEAVING = "leaving"
+    """Its deletion has begun, so what it holds comes free without an eviction."""
+
+
+class Room(NamedTuple):
+    """What kube-scheduler counts for a pod on its node, by the formula of PodRequests."""
+
+    requests: tuple[tuple[str, int], ...] = ()
+    """Resource name and amount, sorted; CPU in thousandths, memory and storage in bytes."""
+    plain: bool = True
+    """Nothing but resources decides beside it: no host port, required term, hard spread, volume or claim."""
+
+
+class NodePod(NamedTuple):
+    """A pod on a node."""
+
+    record: PodRecord
+    priority: int = 0
+    started: int = NOT_STARTED
+    """status.startTime in seconds since 1970."""
+    standing: Standing = Standing.EVICTABLE
+    budgets: tuple[int, ...] = ()
+    """The PodDisruptionBudgets that select it, by number."""
+    room: Room | None = None
+    """None: not known."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's UID."""
+        return self.record.uid
+
+
+class Occupied(NamedTuple):
+    """A node with all its pods."""
+
+    node: str
+    row: int
+    """Its row in the snapshot."""
+    positions: Mapping[str, int]
+    """Device position by card UUID."""
+    pods: tuple[NodePod, ...]
+    """All pods on it, those without cards too; in any order."""
+    allocatable: Mapping[str, int] | None = None
+    """By resource name, with `PODS`; None: not known."""
+
+
+class Preemptor(NamedTuple):
+    """The pod that needs room."""
+
+    pod: Pod
+    priority: int
+    room: Room | None = None
+    """None: not known."""
+    never: bool = False
+    """Its preemptionPolicy is Never."""
+    quota: Callable[[Sequence[PodRecord]], QuotaCheck] | None = None
+    """What the quotas of its namespace say once these pods are gone; None: nothing limits it."""
+    unless_advertised: frozenset[str] = frozenset()
+    """Resources that kube-scheduler may be told to ignore; it counts them where a node advertises them."""
+
+    @property
+    def over_quota(self) -> bool:
+        """Whether a quota is in its way now."""
+        return self.quota is not None and bool(self.quota(()).exceeded)
+
+
+def may_evict(preemptor: Preemptor, pod: NodePod) -> bool:
+    """Return whether a pod may be evicted for the preemptor at all."""
+    return pod.standing is Standing.EVICTABLE and pod.priority < preemptor.priority and pod.uid != preemptor.pod.uid
+
+
+def evictable(preemptor: Preemptor, pods: Sequence[NodePod]) -> list[NodePod]:
+    """Return the pods that may be evicted, the most important first: high priority, early start, UID.
+
+    A preemptor over its quota is helped by nobody but the pods of its own namespace.
+    """
+    if preemptor.never:
+        return []
+    own = preemptor.pod.namespace if preemptor.over_quota else None
+    found = [pod for pod in pods if may_evict(preemptor, pod) and (own is None or pod.record.namespace == own)]
+    return sorted(found, key=importance)
+
+
+def importance(pod: NodePod) -> tuple[int, int, str]:
+    """Sort key: the most important pod first (kube-scheduler's MoreImportantPod)."""
+    return -pod.priority, pod.started, pod.uid

@@ -1,0 +1,133 @@
+"""Nodes as they would be without some of their pods, as columns of one view.
+
+Why it exists: a set of victims is judged by the same fit as every other question, hundreds of sets at once, so each set
+is a column. It must not know what a set costs. Invariants: a column is what the cache would say if the pods were gone;
+the snapshot is not changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accounting.mig_profiles import EVERY_SLICE, OVERLAPPING, MigLayout, held_slices
+from accounting.pod_record import PodRecord
+from accounting.state import Int64Array, Snapshot, View
+
+#: Numbers per card that a pod adds to: slots, memory, cores, exclusive, holders, blocks.
+_PER_CARD = 6
+
+Masks = npt.NDArray[np.bool_]
+
+
+class Removal(NamedTuple):
+    """What taking each of some pods off a node would change."""
+
+    row: int
+    amounts: Int64Array
+    """(pod, number): what each pod adds, card by card, then its counts by vendor, then whether it blocks the node."""
+    slices: "SliceHolders | None"
+    """For a node with cards in MIG mode."""
+
+
+class SliceHolders(NamedTuple):
+    """Who holds which slices of a node's cards in MIG mode."""
+
+    cards: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]
+    """Device position; slices of pods that stay in any case; (place among the pods, slices) of the others."""
+
+
+def removal_of(
+    snapshot: Snapshot, row: int, positions: Mapping[str, int], pods: Sequence[PodRecord], staying: Sequence[PodRecord]
+) -> Removal:
+    """Return what removing each of the pods changes on a node. `staying`: the others that are or will be on it."""
+    amounts = amounts_of(snapshot, positions, pods)
+    return Removal(row, amounts, _slice_holders(snapshot, row, positions, pods, staying))
+
+
+def amounts_of(snapshot: Snapshot, positions: Mapping[str, int], pods: Sequence[PodRecord]) -> Int64Array:
+    """Return (pod, number): what each pod adds to a node; see `Removal.amounts`."""
+    devices, vendors = snapshot.devices, len(snapshot.vendors)
+    amounts = np.zeros((len(pods), devices * _PER_CARD + vendors + 1), np.int64)
+    for own, record in zip(amounts, pods, strict=True):
+        for uuid, slots, memory, cores, exclusive, crowded in record.held:
+            position = positions.get(uuid)
+            if position is not None:
+                at = position * _PER_CARD
+                own[at : at + 5] += (slots, memory, cores, exclusive, 1 + crowded)
+        for vendor, peak, _ in record.vendor_totals:
+            own[devices * _PER_CARD + snapshot.vendors[vendor]] += peak.count
+        if record.blocks is not None:
+            named = [positions[uuid] for uuid in record.blocks if uuid in positions]
+            for position in named:
+                own[position * _PER_CARD + 5] += 1
+            own[-1] += not named
+    return amounts
+
+
+def without(snapshot: Snapshot, removals: Sequence[tuple[Removal, Masks, Int64Array]]) -> View:
+    """Return one column per set.
+
+    `removals`: a node's pods; (set, pod) which of them are gone in each set; what is gone in every set beside them, in
+    the form of `Removal.amounts`, summed up.
+    """
+    rows = np.concatenate([np.full(len(masks), removal.row, np.intp) for removal, masks, _ in removals])
+    gone = np.concatenate([masks.astype(np.int64) @ removal.amounts + also for removal, masks, also in removals])
+    view = snapshot.take(rows)
+    requested, devices = view.requested, snapshot.devices
+    cards = gone[:, : devices * _PER_CARD].reshape(len(rows), devices, _PER_CARD).transpose(2, 1, 0)
+    for name, taken in zip(("slots", "memory", "cores", "exclusive", "holders", "blocks"), cards, strict=True):
+        array = getattr(requested, name)
+        array -= taken.astype(array.dtype)
+    requested.count[:] -= gone[:, devices * _PER_CARD]
+    requested.further_count[:] -= gone[:, devices * _PER_CARD + 1 : -1].T
+    requested.node_blocks[:] -= gone[:, -1].astype(np.int32)
+    if len(snapshot.layouts) > 1:
+        _put_slices(view, removals)
+    return view.refreshed()
+
+
+def _slice_holders(
+    snapshot: Snapshot, row: int, positions: Mapping[str, int], pods: Sequence[PodRecord], staying: Sequence[PodRecord]
+) -> SliceHolders | None:
+    if len(snapshot.layouts) == 1:
+        return None
+    cards = []
+    for uuid, position in positions.items():
+        layout = snapshot.layouts[int(snapshot.nodes.layout[position, row])]
+        if not layout:
+            continue
+        held = [bits for record in staying if (bits := _slices(layout, uuid, record))]
+        removable = tuple((place, bits) for place, record in enumerate(pods) if (bits := _slices(layout, uuid, record)))
+        cards.append((position, _together(held), removable))
+    return SliceHolders(tuple(cards)) if cards else None
+
+
+def _slices(layout: MigLayout, uuid: str, record: PodRecord) -> int:
+    """Return the slices of a card that a pod holds; its instances stay until it ends, those of inits too."""
+    if all(use.uuid != uuid for use in record.peak):
+        return 0
+    instances = dict(record.instances).get(uuid)
+    bits = None if instances is None else held_slices(layout, instances)
+    return EVERY_SLICE if bits is None else bits
+
+
+def _together(holders: Sequence[int]) -> int:
+    """Return the slices that all of these hold, or OVERLAPPING."""
+    held = 0
+    for bits in holders:
+        if bits == OVERLAPPING or held & bits:
+            return OVERLAPPING
+        held |= bits
+    return held
+
+
+def _put_slices(view: View, removals: Sequence[tuple[Removal, Masks, Int64Array]]) -> None:
+    column = 0
+    for removal, masks, _ in removals:
+        for position, staying, removable in () if removal.slices is None else removal.slices.cards:
+            for number, mask in enumerate(masks):
+                held = [staying, *(bits for place, bits in removable if not mask[place])]
+                view.requested.slices[position, column + number] = _together(held)
+        column += len(masks)

@@ -5,7 +5,6 @@ problems or explain found no node, 2 bad input with nothing on standard output a
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +23,8 @@ from extender.commands import account, certs, explain, replay, serve, simulate, 
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
 from extender.simulation.replay import POLICIES
+from extender.wire.names import why_no_label, why_no_subdomain
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _INT32_MAX = 2**31 - 1
 
 
@@ -128,8 +127,10 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--claims", action=argparse.BooleanOptionalAction, default=True)
     group.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, default=True)
     group.add_argument("--follow-lease", action="store_true", help="lead when this host's kube-scheduler does")
-    group.add_argument("--lease-namespace", default="kube-system")
-    group.add_argument("--lease-name", help="default: gpu-extender; with --follow-lease: kube-scheduler")
+    group.add_argument("--lease-namespace", type=_namespace, default="kube-system", metavar="NAME")
+    group.add_argument(
+        "--lease-name", type=_name, metavar="NAME", help="default: gpu-extender; with --follow-lease: kube-scheduler"
+    )
     group.add_argument("--lease-duration", type=_seconds, default=15.0, metavar="SECONDS")
     group.add_argument("--lease-retry", type=_seconds, default=2.0, metavar="SECONDS")
     group.add_argument("--shutdown-delay", type=_seconds, default=0.0, metavar="SECONDS")
@@ -219,7 +220,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 def _add_webhooks(parser: argparse.ArgumentParser) -> None:
     target = Target()
-    parser.add_argument("--namespace", type=_name, default=target.namespace, help="the extender's own")
+    parser.add_argument("--namespace", type=_namespace, default=target.namespace, help="the extender's own")
     parser.add_argument("--service", type=_name, default=target.service, metavar="NAME")
     parser.add_argument("--url", type=_https, metavar="URL", help="https://HOST:PORT, instead of the service")
     ca = parser.add_mutually_exclusive_group()
@@ -327,9 +328,16 @@ def _natural(text: str) -> int:
 
 
 def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
+    if why_no_subdomain(text):
         message = f"{text or '(empty)'}: must be a DNS subdomain, such as gpu-scheduler"
         raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def _namespace(text: str) -> str:
+    why = why_no_label(text)
+    if why:
+        raise argparse.ArgumentTypeError(f"{text or '(empty)'}: {why}")
     return text
 
 

@@ -29,7 +29,7 @@ from extender.admission.owned import changed_keys, written_keys
 from extender.admission.settings import AdmissionSettings, NearMiss, managed_vendors
 from extender.admission.written_resources import Written, containers
 from extender.cluster import Cluster
-from extender.convert import convert_without_rows
+from extender.convert import convert_without_rows, misnamed
 from extender.wire import admission_v1 as wire
 from extender.wire import core_v1
 
@@ -144,7 +144,12 @@ class Admission:
     def _share(self, request: wire.Request, pod: wire.PodObject) -> Pod:
         """Return the pod as accounting sees it, in the namespace of the request, and equal to no pod that is known."""
         read = convert_without_rows(pod.pod, self.cluster.settings)
-        return read._replace(namespace=request.namespace or read.namespace, uid=f"admission {request.uid}", node=None)
+        return read._replace(
+            namespace=request.namespace or read.namespace,
+            uid=f"admission {request.uid}",
+            node=None,
+            invalid=(*misnamed(pod.meta), *read.invalid),
+        )
 
     # -- what comes later -----------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 from accounting.node import Node
 from accounting.pod import Pod
@@ -15,10 +16,11 @@ from accounting.quota import Quota
 from accounting.status import Problem, ProblemCode
 from extender.cluster.cluster import Objects
 from extender.config import Settings
-from extender.convert import InputError, Manifest, convert_node, convert_pod, convert_quota, read_manifests
+from extender.convert import InputError, Manifest, convert_node, convert_pod, convert_quota, misnamed, read_manifests
 from extender.wire import core_v1
 
 _EXAMPLE = "example-cluster.yaml"
+_Named = TypeVar("_Named", core_v1.Node, core_v1.Pod, core_v1.ResourceQuota)
 
 
 def example_cluster() -> str:
@@ -56,14 +58,13 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
     for manifest in manifests:
         try:
             if manifest.kind == "Node":
-                node = convert_node(manifest.decode(core_v1.Node), settings)
-                nodes[_named(node.name, manifest)] = node
+                node = convert_node(_named(manifest, core_v1.Node), settings)
+                nodes[node.name] = node
             elif manifest.kind == "Pod":
-                pod = convert_pod(manifest.decode(core_v1.Pod), settings)
-                _named(pod.name, manifest)
+                pod = convert_pod(_named(manifest, core_v1.Pod), settings)
                 pods[pod.uid] = pod
             elif manifest.kind == "ResourceQuota":
-                quota = convert_quota(manifest.decode(core_v1.ResourceQuota), settings)
+                quota = convert_quota(_named(manifest, core_v1.ResourceQuota), settings)
                 quotas[quota.namespace, quota.name] = quota
         except InputError as error:
             problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
@@ -76,6 +77,7 @@ def checked_pod(manifest: Manifest, settings: Settings) -> Pod:
     pod = convert_pod(wire, settings)
     if not pod.name:
         raise InputError("metadata.name", "(empty)", "a pod needs a name")
+    _check_names(wire.metadata)
     if wire.spec is None or not wire.spec.containers:
         raise InputError("spec.containers", "[]", f"pod {pod.key} has no containers")
     return pod
@@ -88,7 +90,15 @@ _PROBLEM_OF_KIND = {
 }
 
 
-def _named(name: str, manifest: Manifest) -> str:
-    if not name:
+def _named(manifest: Manifest, kind: type[_Named]) -> _Named:
+    """Decode an object, which must have a name, and one that an API server accepts. Raises `InputError`."""
+    wire = manifest.decode(kind)
+    if wire.metadata is None or not wire.metadata.name:
         raise InputError("metadata.name", manifest.kind, "an object needs a name")
-    return name
+    _check_names(wire.metadata)
+    return wire
+
+
+def _check_names(meta: core_v1.ObjectMeta | None) -> None:
+    for illegal in misnamed(meta):
+        raise InputError(illegal.field, illegal.value, illegal.why)

@@ -15,14 +15,15 @@ from extender.commands.certs import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, 
 from extender.commands.serve_live import connect
 from extender.convert import InputError
 from extender.kube.client import Answer, KubeClient, Unknown
+from extender.kube.paths import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, api_path
 from extender.security import bundle_of
+from extender.wire.names import why_no_label, why_no_subdomain
 
 _SECONDS = 10.0
 _OK, _CREATED, _NOT_FOUND, _CONFLICT = 200, 201, 404, 409
 _MERGE = "application/merge-patch+json"
 _PATCH = "application/json-patch+json"
-_GROUP = "/apis/admissionregistration.k8s.io/v1"
-_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_KINDS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 _TRIES = 5
 _RETRY_SECONDS = 1.0
 
@@ -41,7 +42,7 @@ class CertsError(InputError):
 async def renew_secret(arguments: argparse.Namespace) -> tuple[str, Files]:
     """Renew what is due. Returns why, empty if nothing was, and what is there now. Raises `InputError`."""
     namespace, slash, name = arguments.secret.partition("/")
-    if not slash or not namespace or not name or "/" in name:
+    if not slash or why_no_label(namespace) or why_no_subdomain(name):
         raise InputError("--secret", arguments.secret, "must be NAMESPACE/NAME")
     if bool(arguments.kubeconfig) == arguments.in_cluster:
         raise InputError("--kubeconfig, --in-cluster", "(both or none)", "a Secret needs one of them")
@@ -64,7 +65,8 @@ class _Renewal:
     def __init__(self, client: KubeClient, namespace: str, name: str, configurations: list[str], plan: Plan) -> None:
         self._client = client
         self._namespace, self._name = namespace, name
-        self._path = f"/api/v1/namespaces/{namespace}/secrets"
+        self._collection = api_path(SECRETS, namespace=namespace)
+        self._path = api_path(SECRETS, name, namespace=namespace)
         self._configurations = configurations
         self._plan = plan
 
@@ -83,7 +85,7 @@ class _Renewal:
         raise CertsError("--secret", f"{self._namespace}/{self._name}", "is written by somebody else all the time")
 
     async def _read(self) -> _Secret:
-        answer = await self._request("GET", f"{self._path}/{self._name}")
+        answer = await self._request("GET", self._path)
         if answer.status == _NOT_FOUND:
             return _Secret(Files(), "")
         self._check(answer, "read the Secret")
@@ -104,9 +106,9 @@ class _Renewal:
         }
         if version:
             change = {"metadata": {"resourceVersion": version}, "data": body["data"]}
-            answer = await self._request("PATCH", f"{self._path}/{self._name}", change, _MERGE)
+            answer = await self._request("PATCH", self._path, change, _MERGE)
         else:
-            answer = await self._request("POST", self._path, body)
+            answer = await self._request("POST", self._collection, body)
         if answer.status in (_CONFLICT, _NOT_FOUND):
             return False
         self._check(answer, "write the Secret")
@@ -119,14 +121,14 @@ class _Renewal:
         """
         for kind in _KINDS:
             for name in self._configurations:
-                path = f"{_GROUP}/{kind}/{name}"
+                path = api_path(kind, name)
                 answer = await self._request("GET", path)
                 if answer.status == _NOT_FOUND:
-                    raise CertsError("--webhook-configuration", name, f"is not among the {kind}")
-                self._check(answer, f"read {kind} {name}")
+                    raise CertsError("--webhook-configuration", name, f"is not among the {kind.plural}")
+                self._check(answer, f"read {kind.plural} {name}")
                 operations = _bundle_operations(json.loads(answer.body), authorities, now)
                 if operations:
-                    self._check(await self._request("PATCH", path, operations, _PATCH), f"write {kind} {name}")
+                    self._check(await self._request("PATCH", path, operations, _PATCH), f"write {kind.plural} {name}")
 
     async def _request(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"

@@ -16,6 +16,7 @@ from extender.convert.annotations import (
     scheduler_keys,
 )
 from extender.convert.manifests import InputError, Manifest, parse_manifests, read_manifests
+from extender.convert.names import misnamed
 from extender.convert.node import convert_node, convert_quota
 from extender.convert.pod import (
     CARD_POLICY,
@@ -49,6 +50,7 @@ __all__ = [
     "convert_without_rows",
     "first_illegal_key",
     "held_or_rows",
+    "misnamed",
     "pack_rows",
     "parse_manifests",
     "pod_manifests",

@@ -29,6 +29,7 @@ from extender.config import Settings
 from extender.convert.allocation_text import join_texts, mig_part, unpack_held, unpack_rows
 from extender.convert.containers import read_containers
 from extender.convert.init_statuses import are_inits_over
+from extender.convert.names import misnamed
 from extender.convert.scopes import scope_of
 from extender.wire import core_v1, watched
 
@@ -42,8 +43,13 @@ _DEFAULT_VENDOR_AT_MOST = ((), (DEFAULT_VENDOR_KEY,))
 
 
 def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
-    """Return a pod as accounting sees it. A manifest without metadata.uid is known by namespace/name."""
-    return with_rows(convert_without_rows(wire, settings), rows_text(wire, settings), settings)
+    """Return a pod as accounting sees it. A manifest without metadata.uid is known by namespace/name.
+
+    Names that no API server accepts are invalid like bad requests: such a pod fits nowhere.
+    """
+    pod = with_rows(convert_without_rows(wire, settings), rows_text(wire, settings), settings)
+    illegal = misnamed(wire.metadata)
+    return pod._replace(invalid=(*illegal, *pod.invalid)) if illegal else pod
 
 
 def rows_text(wire: watched.AnyPod, settings: Settings) -> str:

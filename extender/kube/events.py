@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from extender.kube.client import MERGE_PATCH, KubeClient
+from extender.kube.paths import EVENTS, api_path
 from extender.logs import logger
 
 _NOTE_BYTES = 1024
@@ -87,7 +88,7 @@ class EventRecorder:
             series.count += 1
             if await self._count(event, series):
                 return
-        self._series[event] = _Series(f"{event.pod.name[:200]}.{uuid.uuid4().hex[:16]}", 1, now)
+        self._series[event] = _Series(f"{event.pod.name[:200].rstrip('.-')}.{uuid.uuid4().hex[:16]}", 1, now)
         if len(self._series) > self._settings.remembered:
             self._series.popitem(last=False)
         await self._create(event, self._series[event].name)
@@ -95,7 +96,7 @@ class EventRecorder:
     async def _count(self, event: _Event, series: _Series) -> bool:
         """Raise the count of an event that exists; False if it is gone."""
         body = json.dumps({"series": {"count": series.count, "lastObservedTime": _now()}}).encode()
-        path = f"{_collection(event.pod.namespace)}/{series.name}"
+        path = api_path(EVENTS, series.name, namespace=event.pod.namespace)
         answer = await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH, timeout_seconds=5)
         return answer.status != _NOT_FOUND
 
@@ -115,14 +116,10 @@ class EventRecorder:
             "note": event.note,
             "regarding": regarding,
         }
-        path = _collection(pod.namespace)
+        path = api_path(EVENTS, namespace=pod.namespace)
         answer = await self._client.request("POST", path, body=json.dumps(body).encode(), timeout_seconds=5)
         if not answer.ok:
             logger().info("event not written", pod=f"{pod.namespace}/{pod.name}", why=answer.message)
-
-
-def _collection(namespace: str) -> str:
-    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 
 
 def _now() -> str:

@@ -25,6 +25,7 @@ from extender.config import Settings
 from extender.journal import Journal, JournaledSink
 from extender.kube.client import Fence, KubeClient
 from extender.kube.events import EventRecorder
+from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
 from extender.live.binding import Binder, BindSettings, LateBindings
 from extender.live.comparing import Comparer, CompareSettings, Comparison, NodeView, PodView, QuotaView
@@ -218,16 +219,16 @@ class LiveExtender:
         pods = PodSink(self.cluster, self.facts, self.waker.freed, self._pod_seen, self.binder.contradicted)
         quotas = QuotaSink(self.cluster, self.waker.freed_everywhere)
         return [
-            Reflector(self.client, "/api/v1/nodes", journaled(nodes, "Node"), settings, known=self.facts.nodes.keys),
+            Reflector(self.client, api_path(NODES), journaled(nodes, "Node"), settings, known=self.facts.nodes.keys),
             Reflector(
                 self.client,
-                "/api/v1/pods",
+                api_path(PODS),
                 journaled(pods, "Pod"),
                 settings,
                 dict(RUNNING_PODS),
                 known=lambda: self.facts.pods.keys() | self.cluster.cache.cardless_pods,
             ),
-            Reflector(self.client, "/api/v1/resourcequotas", journaled(quotas, "ResourceQuota"), settings),
+            Reflector(self.client, api_path(RESOURCE_QUOTAS), journaled(quotas, "ResourceQuota"), settings),
         ]
 
     def _node_changed(self, node: str) -> None:

@@ -15,14 +15,15 @@ from extender.config import Settings
 from extender.convert import parse_manifests
 from extender.kube.client import KubeClient
 from extender.kube.listing import Expired, ListSettings, Page, list_pages
+from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.live.app import RUNNING_PODS
 
 _TRIES = 3
 #: Pods first: a node that is new by now has no pods in the list, but each pod's node is there.
 _RESOURCES: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("Pod", "/api/v1/pods", RUNNING_PODS),
-    ("Node", "/api/v1/nodes", {}),
-    ("ResourceQuota", "/api/v1/resourcequotas", {}),
+    ("Pod", api_path(PODS), RUNNING_PODS),
+    ("Node", api_path(NODES), {}),
+    ("ResourceQuota", api_path(RESOURCE_QUOTAS), {}),
 )
 
 

@@ -19,7 +19,7 @@ from accounting.pod import Pod
 from accounting.state import BoolArray, Rows
 from accounting.state.cache import Cache
 from extender.cluster import Cluster
-from extender.convert import convert_node, convert_pod
+from extender.convert import convert_node, convert_pod, misnamed
 from extender.verbs.decisions import Decision, Decisions
 from extender.verbs.feasible import Encoded, Passed
 from extender.verbs.hooks import Hooks
@@ -136,11 +136,13 @@ class Verbs:
         started = time.perf_counter()
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
-        if pod.name:
+        is_legal = not misnamed(args.pod.metadata)
+        if pod.name and is_legal:
             self.cluster.remember(pod)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
         if pod.asks:
             self._count(self.decisions.filtered(pod, args.names, verdict, time.perf_counter() - started), verdict)
+        if pod.asks and is_legal:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
         encoded = _encoded(args, verdict)
         if args.items is None:
@@ -148,7 +150,7 @@ class Verbs:
             self._passed[args.raw_pod] = passed
             if len(self._passed) > _REMEMBERED_PASSED:
                 self._passed.popitem(last=False)
-        return _Answer(encoded.body, pod if pod.name else None)
+        return _Answer(encoded.body, pod if pod.name and is_legal else None)
 
     def _prioritize(self, body: bytes) -> bytes:
         raw = wire.raw_pod_and_names(body)

@@ -13,6 +13,7 @@ import orjson
 
 from extender.wire.bounds import why_too_dense
 from extender.wire.core_v1 import Pod
+from extender.wire.names import why_no_label, why_no_subdomain, why_no_uid
 
 
 class WireError(Exception):
@@ -70,6 +71,13 @@ class BindingArgs(msgspec.Struct):
 _LONGEST_BINDING_BYTES = 2**16
 #: What decoding raises for a body that is not what it should be, or that is nested too deeply.
 UNREADABLE = (msgspec.DecodeError, RecursionError)
+#: The names of a bind become part of paths.
+_NAMES = (
+    ("PodName", why_no_subdomain),
+    ("PodNamespace", why_no_label),
+    ("PodUID", why_no_uid),
+    ("Node", why_no_subdomain),
+)
 
 _args_decoder = msgspec.json.Decoder(_Args)
 _raw_args_decoder = msgspec.json.Decoder(_RawArgs)
@@ -115,7 +123,7 @@ def raw_pod_and_names(body: bytes) -> tuple[bytes, bytes] | None:
 
 
 def decode_binding(body: bytes) -> BindingArgs:
-    """Read ExtenderBindingArgs. Raises `WireError` if a field is missing or empty."""
+    """Read ExtenderBindingArgs. Raises `WireError` if a field is missing, empty or no legal name."""
     if len(body) > _LONGEST_BINDING_BYTES:
         raise WireError(f"request body: {len(body)} bytes: a Binding has at most {_LONGEST_BINDING_BYTES}")
     try:
@@ -125,6 +133,10 @@ def decode_binding(body: bytes) -> BindingArgs:
     for name in BindingArgs.__struct_fields__:
         if not getattr(args, name):
             raise WireError(f"{name}: empty: the request names no {name}")
+    for name, check in _NAMES:
+        why = check(getattr(args, name))
+        if why:
+            raise WireError(f"{name}: {getattr(args, name)}: {why}")
     return args
 
 

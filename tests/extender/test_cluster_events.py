@@ -2,7 +2,7 @@
 
 It exists because pods come by /filter, /bind, POST and files, in any order, under colliding names and UIDs. It must not
 go over HTTP, which other tests do. Invariant: after every step the cache is what its pods and nodes say, every name
-leads to its pod, and what came by a request outlives a reload.
+leads to its pod, what came by a request outlives a reload, and asking frees nothing.
 """
 
 import json
@@ -86,7 +86,9 @@ class Scenario:
         """Filter and prioritize, twice and by a server that remembers nothing; then bind, or not."""
         asking, names = random_pod(self.rng), self.rng.sample((*NODES, "n9"), self.rng.randint(1, 4))
         body = json.dumps(asked(asking, *names)).encode()
+        held = dict(self.cluster.cache.pods)
         filtered, scores = self.verbs.filter(body), self.verbs.prioritize(body)
+        assert dict(self.cluster.cache.pods) == held
         for verbs in (self.verbs, Verbs(self.cluster)):
             assert (verbs.filter(body), verbs.prioritize(body)) == (filtered, scores)
         said = json.loads(filtered)
@@ -109,9 +111,11 @@ class Scenario:
 
     def check(self) -> None:
         cluster, known = self.cluster, self.cluster._pods
-        assert {uid: (known[uid].namespace, known[uid].name) for uid in known} == {
-            uid: name for name, uid in cluster._uids.items()
-        }
+        named = {uid: name for name, uid in cluster._uids.items()}
+        assert len(named) == len(cluster._uids)
+        assert named == {uid: (known[uid].namespace, known[uid].name) for uid in named}
+        # Only what was asked about under a name that another pod has, or had, is not found by its name.
+        assert known.keys() - named.keys() <= cluster._seen.keys()
         assert not set(cluster._seen) & cluster._from_files
         bound = {uid for uid, each in known.items() if each.node is not None and not each.terminal}
         assert cluster.cache.pods.keys() == bound

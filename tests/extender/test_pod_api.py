@@ -292,3 +292,30 @@ async def test_deletion_alone_and_exits_of_sidecars_change_nothing() -> None:
         assert (await client.create(leaving))["held"] == {CARD: held(2, 12)}
         assert (await client.create(phased(stopped), 200))["held"] == {CARD: held(2, 12)}
         assert (await client.create(phased(early), 200))["held"] == {CARD: held(2, 22)}
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [("name", "../../../nodes/n1"), ("name", "P"), ("namespace", "a.b"), ("namespace", "../x"), ("uid", "u\x1b[2J")],
+)
+async def test_a_name_that_no_api_server_accepts_is_refused_with_field_and_value(field: str, value: str) -> None:
+    forged = pod("p") | {"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"} | {field: value}}
+    async with serving(node("n1")) as client:
+        answer = await client.post("/api/v1/pods", forged)
+        assert answer.status == 400
+        assert answer.json()["error"].startswith(f"metadata.{field}: {value}: must ")
+        assert await client.get("/api/v1/pods") == []
+        answer_of_filter = await client.filter(forged, "n1")
+        assert (answer_of_filter["NodeNames"], answer_of_filter["Error"]) == ([], "")
+        assert list(answer_of_filter["FailedAndUnresolvableNodes"]) == ["n1"]
+        assert await client.get("/api/v1/pods") == []
+        assert (await client.bind(pod("p") | {"metadata": forged["metadata"]}, "n1")) != ""
+
+
+async def test_objects_of_files_with_illegal_names_are_problems_and_the_others_count() -> None:
+    forged = node("n2") | {"metadata": {"name": "../n2"}}
+    async with serving(node("n1"), forged, bound("P", "n1", CARD), bound("p", "n1", CARD, 7)) as client:
+        problems = (await client.get("/api/v1/verify"))["problems"]
+        assert [each["message"].split(":")[0] for each in problems] == ["metadata.name"] * 2
+        assert [each["node"] for each in await client.get("/api/v1/nodes")] == ["n1"]
+        assert await client.requested() == {CARD: held(1, 7)}

@@ -17,6 +17,7 @@ from extender.cluster import Cluster
 from extender.convert import RETRY_AT
 from extender.kube.client import MERGE_PATCH, Answer, KubeClient, Unknown
 from extender.kube.events import PodRef
+from extender.kube.paths import PODS, api_path
 from extender.live.watching import PodTable
 from extender.wire import core_v1
 
@@ -45,7 +46,7 @@ class PodReader:
 
     async def read(self, namespace: str, name: str, uid: str, timeout_seconds: float) -> Pod | Unknown | None:
         """Return a pod as it is now, None if it is gone."""
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        path = api_path(PODS, name, namespace=namespace)
         answer = await self._client.request("GET", path, timeout_seconds=max(0.1, timeout_seconds))
         if isinstance(answer, Unknown):
             return answer
@@ -84,7 +85,7 @@ class PodReader:
         }
         answer = await self._client.request(
             "PATCH",
-            f"/api/v1/namespaces/{ref.namespace}/pods/{ref.name}",
+            api_path(PODS, ref.name, namespace=ref.namespace),
             body=json.dumps({"metadata": metadata}).encode(),
             content_type=MERGE_PATCH,
             timeout_seconds=timeout_seconds,

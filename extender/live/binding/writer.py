@@ -18,6 +18,7 @@ from extender.convert import (
     first_illegal_key,
 )
 from extender.kube.client import Answer, KubeClient, Unknown
+from extender.kube.paths import PODS, api_path
 from extender.live.watching import Facts
 
 
@@ -59,7 +60,7 @@ class BindingWriter:
             metadata["resourceVersion"] = version
         target = {"apiVersion": "v1", "kind": "Node", "name": pod.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding"
+        path = api_path(PODS, pod.name, namespace=pod.namespace, subresource="binding")
         return await self._client.request("POST", path, body=json.dumps(body).encode(), timeout_seconds=timeout_seconds)
 
     def _annotations(self, pod: Pod) -> dict[str, str]:

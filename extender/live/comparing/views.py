@@ -5,8 +5,8 @@ nobody's side yet.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import quote
 
 import msgspec
 
@@ -16,7 +16,8 @@ from accounting.pod_record import State, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import QuotaTable
 from extender.cluster import Cluster
-from extender.convert import convert_node, convert_pod, convert_quota
+from extender.convert import convert_node, convert_pod, convert_quota, misnamed
+from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.live.watching import Facts
 from extender.wire import core_v1
 
@@ -75,7 +76,7 @@ class _PodValue(NamedTuple):
 class PodView:
     """Pods by UID."""
 
-    path = "/api/v1/pods"
+    path = api_path(PODS)
 
     def __init__(self, cluster: Cluster, facts: Facts, query: Mapping[str, str]) -> None:
         self.query = query
@@ -89,9 +90,12 @@ class PodView:
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """A pod. One that has ended or concerns no cards has no value."""
         try:
-            pod = convert_pod(msgspec.json.decode(raw, type=core_v1.Pod), self._cluster.settings)
+            wire = msgspec.json.decode(raw, type=core_v1.Pod)
         except msgspec.DecodeError:
             return None
+        if misnamed(wire.metadata):
+            return None
+        pod = convert_pod(wire, self._cluster.settings)
         if pod.terminal or not (pod.asks or pod.allocation is not None):
             return Seen(pod.uid, None)
         if pod.node is None:
@@ -109,7 +113,7 @@ class PodView:
         if known is None:
             return None
         namespace, _, name = known.key.partition("/")
-        return f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"
+        return api_path(PODS, name, namespace=namespace)
 
     def read_again(self, identity: str, body: bytes) -> _PodValue | None:
         """The pod, unless another one has its name now."""
@@ -168,7 +172,7 @@ def _pod_json(uid: str, value: _PodValue | None) -> Json | None:
 class NodeView:
     """Nodes by name."""
 
-    path = "/api/v1/nodes"
+    path = api_path(NODES)
     query: Mapping[str, str] = {}
 
     def __init__(self, cluster: Cluster) -> None:
@@ -181,9 +185,12 @@ class NodeView:
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """A node."""
         try:
-            node = convert_node(core_v1.decode_node(raw), self._cluster.settings)
+            wire = core_v1.decode_node(raw)
         except msgspec.DecodeError:
             return None
+        if misnamed(wire.metadata):
+            return None
+        node = convert_node(wire, self._cluster.settings)
         return Seen(node.name, self._cluster.as_counted(node))
 
     def rest(self) -> Iterable[Seen]:
@@ -192,7 +199,7 @@ class NodeView:
 
     def path_of(self, identity: str, value: Node | None) -> str | None:  # noqa: ARG002 - the protocol's argument
         """By name."""
-        return f"{self.path}/{quote(identity)}"
+        return api_path(NODES, identity)
 
     def read_again(self, identity: str, body: bytes) -> Node | None:  # noqa: ARG002 - the protocol's argument
         """The node."""
@@ -234,7 +241,7 @@ def _node_json(node: Node | None) -> Json | None:
 class QuotaView:
     """The limits of each namespace, which several objects may set."""
 
-    path = "/api/v1/resourcequotas"
+    path = api_path(RESOURCE_QUOTAS)
     query: Mapping[str, str] = {}
 
     def __init__(self, cluster: Cluster) -> None:
@@ -248,10 +255,10 @@ class QuotaView:
 
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """Take one object; what it means shows in `rest`."""
-        try:
-            self._table.put(convert_quota(msgspec.json.decode(raw, type=core_v1.ResourceQuota), self._cluster.settings))
-        except msgspec.DecodeError:
-            return None
+        with suppress(msgspec.DecodeError):
+            wire = msgspec.json.decode(raw, type=core_v1.ResourceQuota)
+            if not misnamed(wire.metadata):
+                self._table.put(convert_quota(wire, self._cluster.settings))
         return None
 
     def rest(self) -> Iterable[Seen]:
@@ -260,7 +267,7 @@ class QuotaView:
 
     def path_of(self, identity: str, value: Json | None) -> str | None:  # noqa: ARG002 - the protocol's argument
         """All quotas of the namespace."""
-        return f"/api/v1/namespaces/{quote(identity)}/resourcequotas"
+        return api_path(RESOURCE_QUOTAS, namespace=identity)
 
     def read_again(self, identity: str, body: bytes) -> Json | None:
         """The namespace's limits."""

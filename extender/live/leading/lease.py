@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender.kube.client import Answer, KubeClient, Unknown
+from extender.kube.paths import LEASES, api_path
 
 _NOT_FOUND = 404
 #: Names the term whose holder gave the Lease up after its last write was settled.
@@ -113,11 +114,12 @@ class LeaseClient:
     def __init__(self, client: KubeClient, settings: LeaseSettings) -> None:
         self._client = client
         self._settings = settings
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+        self._collection = api_path(LEASES, namespace=settings.namespace)
+        self._path = api_path(LEASES, settings.name, namespace=settings.namespace)
 
     async def read(self) -> Lease | Missing | Failed:
         """Return the Lease as it is now."""
-        return await self._send("GET", f"{self._collection}/{self._settings.name}", None)
+        return await self._send("GET", self._path, None)
 
     async def hold(self, identity: str, before: Lease | None) -> Lease | Missing | Failed:
         """Write that `identity` holds it from now on; `before` is what is replaced."""
@@ -161,7 +163,7 @@ class LeaseClient:
         body = msgspec.json.encode(value)
         if before is None:
             return await self._send("POST", self._collection, body)
-        return await self._send("PUT", f"{self._collection}/{self._settings.name}", body)
+        return await self._send("PUT", self._path, body)
 
     async def _send(self, method: str, path: str, body: bytes | None) -> Lease | Missing | Failed:
         answer = await self._client.request(

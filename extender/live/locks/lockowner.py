@@ -15,6 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from extender.kube.client import Answer, KubeClient
+from extender.kube.paths import PODS, api_path
+from extender.wire.names import why_no_label, why_no_subdomain
 
 _NOT_FOUND = 404
 #: HAMi's own limit; whatever holds a lock longer has failed. The same for a time that far in the future.
@@ -67,7 +69,11 @@ def parse_lock(text: str) -> LockOwner | None:
     except ValueError:
         return None
     since = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
-    return LockOwner(since, *(parts[1:] or ("", "")))
+    if len(parts) == 1:
+        return LockOwner(since, "", "")
+    namespace, name = parts[1:]
+    # Whoever may annotate a node writes these, and they become part of a path.
+    return None if why_no_label(namespace) or why_no_subdomain(name) else LockOwner(since, namespace, name)
 
 
 class LockOwners:
@@ -101,7 +107,7 @@ class LockOwners:
 
         Memory is not enough: of a new pod the watch tells late.
         """
-        path = f"/api/v1/namespaces/{owner.namespace}/pods/{owner.name}"
+        path = api_path(PODS, owner.name, namespace=owner.namespace)
         left = deadline - asyncio.get_running_loop().time()
         answer = await self._client.request("GET", path, timeout_seconds=max(0.1, min(left, _REQUEST_SECONDS)))
         if answer.status == _NOT_FOUND:

@@ -19,6 +19,7 @@ import msgspec
 
 from extender.convert import NODE_LOCK
 from extender.kube.client import MERGE_PATCH, Answer, KubeClient, Unknown
+from extender.kube.paths import NODES, api_path
 from extender.live.locks.fair_queue import Turns
 from extender.live.locks.lockowner import EXPIRY, LockOwner, LockOwners, OwnerState
 from extender.live.watching import Facts, NodeFacts, node_facts
@@ -194,13 +195,13 @@ class NodeLocks:
         metadata: dict[str, object] = {"annotations": {NODE_LOCK: text}, "resourceVersion": version}
         body = json.dumps({"metadata": metadata}).encode()
         answer = await self._client.request(
-            "PATCH", f"/api/v1/nodes/{node}", body=body, content_type=MERGE_PATCH, timeout_seconds=timeout_seconds
+            "PATCH", api_path(NODES, node), body=body, content_type=MERGE_PATCH, timeout_seconds=timeout_seconds
         )
         return self._note(node, answer) if isinstance(answer, Answer) and answer.ok else answer
 
     async def _read(self, node: str, timeout_seconds: float) -> NodeFacts | Unknown | None:
         """Read a node and remember what it says; None if it is gone."""
-        answer = await self._client.request("GET", f"/api/v1/nodes/{node}", timeout_seconds=max(0.1, timeout_seconds))
+        answer = await self._client.request("GET", api_path(NODES, node), timeout_seconds=max(0.1, timeout_seconds))
         if isinstance(answer, Unknown):
             return answer
         if answer.status == _NOT_FOUND:

@@ -23,6 +23,7 @@ from accounting.pod import Pod
 from extender.cluster import Cluster
 from extender.convert import RETRY_AT
 from extender.kube.client import MERGE_PATCH, KubeClient
+from extender.kube.paths import PODS, api_path
 from extender.live.leading import Leadership
 from extender.live.waking.refused import Refused, RefusedPods
 from extender.live.waking.simulation import Trial
@@ -215,7 +216,7 @@ class Waker:
         metadata = {"uid": pod.uid, "annotations": {RETRY_AT: now}}
         answer = await self._client.request(
             "PATCH",
-            f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}",
+            api_path(PODS, pod.name, namespace=pod.namespace),
             body=json.dumps({"metadata": metadata}).encode(),
             content_type=MERGE_PATCH,
             timeout_seconds=_REQUEST_SECONDS,

@@ -15,6 +15,7 @@ from accounting.handshake import REQUESTING, judge
 from accounting.vendor import Vendor
 from extender.cluster import Cluster
 from extender.kube.client import MERGE_PATCH, Answer, KubeClient
+from extender.kube.paths import NODES, api_path
 from extender.live.watching.facts import Facts
 from extender.logs import logger
 
@@ -101,7 +102,7 @@ class HandshakeKeeper:
         body = {"metadata": {"annotations": {vendor.handshake_annotation: f"{REQUESTING}_{moment}"}}}
         answer = await self._client.request(
             "PATCH",
-            f"/api/v1/nodes/{node}",
+            api_path(NODES, node),
             body=json.dumps(body).encode(),
             content_type=MERGE_PATCH,
             timeout_seconds=_REQUEST_SECONDS,

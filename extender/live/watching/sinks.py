@@ -11,7 +11,7 @@ import msgspec
 
 from accounting.pod_record import PodRecord
 from extender.cluster import Cluster
-from extender.convert import convert_node, convert_quota
+from extender.convert import convert_node, convert_quota, misnamed
 from extender.kube.reflector import Change, Taken
 from extender.live.watching.facts import Facts, NodeFacts, is_older, node_facts
 from extender.live.watching.podtable import PodTable
@@ -55,6 +55,9 @@ class PodSink:
             logger().error("pod without a UID")
             return Taken(None)
         uid, taken = meta.uid, Taken(meta.uid, meta.resourceVersion)
+        is_known = uid in self._facts.pods or uid in self._cluster.cache.cardless_pods
+        if not is_known and _is_misnamed("pod", meta):
+            return taken
         records = self._cluster.cache.pods
         before = records.get(uid)
         try:
@@ -136,6 +139,8 @@ class NodeSink:
             logger().error("node without a name")
             return Taken(None)
         taken = Taken(meta.name, meta.resourceVersion)
+        if meta.name not in self._facts.nodes and _is_misnamed("node", meta):
+            return taken
         if change is Change.DELETED:
             self._drop(meta.name)
             return taken
@@ -196,6 +201,8 @@ class QuotaSink:
             meta = _meta(raw)
             logger().error("resourcequota does not decode", quota=f"{meta.namespace}/{meta.name}", why=str(error))
             return Taken(f"{meta.namespace}/{meta.name}" if meta.name else None)
+        if _is_misnamed("resourcequota", wire.metadata):
+            return Taken(None)
         quota = convert_quota(wire, self._cluster.settings)
         identity = f"{quota.namespace}/{quota.name}"
         if change is Change.DELETED:
@@ -214,6 +221,14 @@ class QuotaSink:
         for identity in sorted(self._known.keys() - identities):
             self._cluster.remove_quota(*self._known.pop(identity))
             self._on_freed()
+
+
+def _is_misnamed(kind: str, meta: core_v1.ObjectMeta | None) -> bool:
+    """Whether an object has a name that no API server accepts; then it is not taken, for its name would be in paths."""
+    illegal = misnamed(meta)
+    if illegal:
+        logger().error("object has an illegal name", kind=kind, why=str(illegal[0]))
+    return bool(illegal)
 
 
 class _Meta(msgspec.Struct):

@@ -1,0 +1,54 @@
+"""Every path of the API server that is asked for.
+
+Why it exists: a name that is pasted into a path can lead somewhere else (`../../../nodes/n1` as a pod's name reached a
+Node), and an API server takes %2F for a slash, so quoting alone does not help. It must not send requests. Invariant: a
+path names exactly the resource that it was made for; names were checked where they came in, so an illegal one here is a
+bug.
+"""
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+from accounting.errors import InvariantViolation
+from extender.wire.names import why_no_label, why_no_subdomain
+
+
+class Resource(NamedTuple):
+    """A resource of the API: what its paths begin with, and its plural."""
+
+    group_version: str
+    plural: str
+
+
+NODES = Resource("/api/v1", "nodes")
+PODS = Resource("/api/v1", "pods")
+RESOURCE_QUOTAS = Resource("/api/v1", "resourcequotas")
+SECRETS = Resource("/api/v1", "secrets")
+EVENTS = Resource("/apis/events.k8s.io/v1", "events")
+LEASES = Resource("/apis/coordination.k8s.io/v1", "leases")
+MUTATING_WEBHOOKS = Resource("/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
+VALIDATING_WEBHOOKS = Resource("/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations")
+
+
+def api_path(
+    resource: Resource, name: str | None = None, *, namespace: str | None = None, subresource: str | None = None
+) -> str:
+    """Return a resource's path. None: without a namespace over all of them, without a name the collection.
+
+    Raises `InvariantViolation` for a name that no API server accepts; an empty one would name the whole collection.
+    """
+    parts = [resource.group_version]
+    if namespace is not None:
+        parts += ["namespaces", _checked(namespace, why_no_label(namespace))]
+    parts.append(resource.plural)
+    if name is not None:
+        parts.append(_checked(name, why_no_subdomain(name)))
+    if subresource is not None:
+        parts.append(subresource)
+    return "/".join(parts)
+
+
+def _checked(name: str, why_not: str) -> str:
+    if why_not:
+        raise InvariantViolation(f"{name!r} must not be in a path: {why_not}")
+    return quote(name, safe="")

@@ -1,0 +1,47 @@
+"""Kubernetes' grammar of names.
+
+Why it exists: names of pods and nodes come from bodies, files, annotations and flags, and end up in paths of the API
+server, in lock texts and in logs. A name that no API server accepts is refused where it enters. It must not know what
+is named. Invariant: an empty answer means that the name is legal. Source: k8s.io/apimachinery/pkg/util/validation
+(IsDNS1123Label, IsDNS1123Subdomain).
+"""
+
+import re
+
+_LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_is_label = re.compile(_LABEL).fullmatch
+_is_subdomain = re.compile(rf"{_LABEL}(?:\.{_LABEL})*").fullmatch
+#: The API server sets UUIDs, kubelets hashes, dumps whatever their author liked: anything visible without blanks.
+_is_uid = re.compile(r"[!-~]+").fullmatch
+_LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
+
+
+def why_no_subdomain(text: str) -> str:
+    """Return why a text names no pod, node or other object; empty if it may."""
+    if not text:
+        return "must not be empty"
+    if len(text) > _LONGEST_SUBDOMAIN:
+        return f"must have at most {_LONGEST_SUBDOMAIN} characters"
+    if _is_subdomain(text) is None:
+        return "must be lower case letters, digits, '-' or '.', each part beginning and ending with a letter or digit"
+    return ""
+
+
+def why_no_label(text: str) -> str:
+    """Return why a text names no namespace; empty if it may."""
+    if not text:
+        return "must not be empty"
+    if len(text) > _LONGEST_LABEL:
+        return f"must have at most {_LONGEST_LABEL} characters"
+    if _is_label(text) is None:
+        return "must be lower case letters, digits or '-', beginning and ending with a letter or digit"
+    return ""
+
+
+def why_no_uid(text: str) -> str:
+    """Return why a text is no UID; empty if it may be one. Kubernetes has no grammar for them."""
+    if not text:
+        return "must not be empty"
+    if len(text) > _LONGEST_SUBDOMAIN:
+        return f"must have at most {_LONGEST_SUBDOMAIN} characters"
+    return "" if _is_uid(text) is not None else "must be visible ASCII characters"

@@ -13,11 +13,12 @@ A slow reference with the same meaning is `accounting.reference.state`.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import add
 from typing import NamedTuple
 
+from accounting.demand import ContainerDemand
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRow
 
 #: A key (card UUID, resource name or "") and its amounts, one per dimension.
@@ -112,7 +113,7 @@ def peak_and_steady(containers: Iterable[tuple[ContainerKind, Uses]]) -> tuple[d
 
 
 def device_uses(
-    containers: tuple[Container, ...], allocation: Allocation
+    containers: Sequence[Container | ContainerDemand], allocation: Allocation
 ) -> tuple[tuple[DeviceUse, ...], tuple[DeviceUse, ...]]:
     """Return what the allocation holds per card at its peak and in its steady state, sorted by UUID."""
     if (uses := _on_one_card(containers, allocation)) is not None:
@@ -131,7 +132,7 @@ def device_uses(
 
 
 def _on_one_card(
-    containers: tuple[Container, ...], allocation: Allocation
+    containers: Sequence[Container | ContainerDemand], allocation: Allocation
 ) -> tuple[tuple[DeviceUse, ...], tuple[DeviceUse, ...]] | None:
     """Return `device_uses` of a pod with at most one row a container, all on one card, none exclusive; else None.
 
@@ -163,7 +164,7 @@ def _higher(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int
     return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
 
 
-def pod_total(containers: tuple[Container, ...], allocation: Allocation) -> tuple[Total, Total]:
+def pod_total(containers: Sequence[Container | ContainerDemand], allocation: Allocation) -> tuple[Total, Total]:
     """Return the pod's peak and steady total from the rows of its allocation."""
     return _totals(
         (container.kind, (len(own), sum(row.memory for row in own), sum(row.cores for row in own)))
@@ -176,7 +177,7 @@ def _one_card_total(uses: tuple[DeviceUse, ...]) -> Total:
     return shared_total(uses[0].slots, uses[0].memory, uses[0].cores) if uses else shared_total()
 
 
-def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
+def requested_total(containers: Sequence[Container | ContainerDemand]) -> tuple[Total, Total]:
     """Return the pod's peak and steady total from its spec: (count, memory x count, cores x count) per container.
 
     A percentage or a whole card contributes no memory, because its size is unknown until a card is chosen.
@@ -188,7 +189,7 @@ def requested_total(containers: tuple[Container, ...]) -> tuple[Total, Total]:
     )
 
 
-def least_total(containers: tuple[Container, ...]) -> tuple[Total, bool]:
+def least_total(containers: Sequence[Container | ContainerDemand]) -> tuple[Total, bool]:
     """Return the least that the pod's peak total can be, and whether it is exact.
 
     Like `requested_total`, but a percentage or a whole card contributes 1 MiB of each card.

@@ -7,7 +7,8 @@ containers that ask for no card are left out, and both lists are in spec order.
 
 from dataclasses import dataclass
 
-from accounting.pod import ContainerKind, DeviceRequest, Pod
+from accounting.demand import Demand
+from accounting.pod import ContainerKind, DeviceRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,11 @@ class Phases:
     inits: tuple[tuple[Asking, int], ...]
 
     @classmethod
-    def of(cls, pod: Pod) -> "Phases":
+    def of(cls, demand: Demand) -> "Phases":
         """Return a pod's phases."""
         shared: list[Asking] = []
         inits: list[tuple[Asking, int]] = []
-        for position, container in enumerate(pod.containers):
+        for position, container in enumerate(demand.containers):
             if container.request is None:
                 continue
             asking = Asking(position, container.kind, container.request)

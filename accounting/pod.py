@@ -5,7 +5,6 @@ Invariant: `containers` lists init containers first, then apps, both in spec ord
 container i.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -183,9 +182,3 @@ class Pod(NamedTuple):
             if container.request is not None:
                 return True
         return False
-
-
-def demand_of(pod: Pod) -> Hashable:
-    """Return everything of a pod that decides which cards could take it: equal for pods made from one template."""
-    asking = tuple((container.kind, container.request) for container in pod.containers)
-    return asking, pod.selection, pod.further_selections, pod.policies, pod.invalid

@@ -11,13 +11,6 @@ from accounting.pod import Allocation, Container, Pod, UnreadableAllocation
 from accounting.status import Invalid
 
 
-def vendor_parts(pod: Pod) -> tuple[Pod, ...]:
-    """Return a pod's parts, in the order of its selections."""
-    if not pod.further_selections:
-        return (pod,)
-    return tuple(part_of(pod, selection.vendor) for selection in (pod.selection, *pod.further_selections))
-
-
 def part_of(pod: Pod, vendor: str) -> Pod:
     """Return the part of a pod that asks for a vendor's cards. It keeps all containers, so positions do not change."""
     selection = next((each for each in pod.further_selections if each.vendor == vendor), pod.selection)

@@ -10,12 +10,13 @@ import numpy as np
 
 from accounting.answers.filter import node_open
 from accounting.cards import fit_pod, memory_of
+from accounting.demand import Demand
 from accounting.holdings import DeviceUse, device_uses
 from accounting.mig import place_on_one
 from accounting.pod import Allocation, DeviceRow, FurtherRow, Pod
 from accounting.quota import Budget, Chosen, choose_within
 from accounting.state import Rows, Snapshot, View
-from accounting.vendor_part import merged, vendor_parts
+from accounting.vendor_part import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,44 +46,51 @@ def allocate_in(
         return None
     if not pod.asks:
         return Placement(((),) * len(pod.containers), ())
-    if not node_open(view, pod, snapshot)[0]:
+    return allocate_demand(view, Demand.of(pod), snapshot, uuids, budget)
+
+
+def allocate_demand(
+    view: View, demand: Demand, snapshot: Snapshot, uuids: dict[int, str], budget: Budget | None = None
+) -> Placement | None:
+    """Choose cards for what a pod asks; see `allocate_in`."""
+    if not demand.is_valid or not node_open(view, demand, snapshot)[0]:
         return None
     allocations = []
-    for part in vendor_parts(pod):
+    for part in demand.parts:
         rows = _part_rows(view, part, snapshot, uuids, budget)
         if rows is None:
             return None
         allocations.append(rows)
     allocation = allocations[0] if len(allocations) == 1 else merged(allocations)
-    return Placement(allocation, device_uses(pod.containers, allocation)[0])
+    return Placement(allocation, device_uses(demand.containers, allocation)[0])
 
 
 def _part_rows(
-    view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str], budget: Budget | None
+    view: View, demand: Demand, snapshot: Snapshot, uuids: dict[int, str], budget: Budget | None
 ) -> Allocation | None:
     """Return the rows of a pod that asks for cards of one vendor: on cards that are shared, else in MIG mode."""
-    own = None if budget is None else budget.of_vendor(pod.selection.vendor)
-    fit = fit_pod(view, pod, snapshot, choose_cards=True)
+    own = None if budget is None else budget.of_vendor(demand.selection.vendor)
+    fit = fit_pod(view, demand, snapshot, choose_cards=True)
     chosen: Chosen | None = fit.chosen if fit.feasible[0] else None
     if chosen is not None and own is not None and own.mib_of_shared_cards is not None:
-        chosen = choose_within(view, pod, snapshot, chosen, own.mib_of_shared_cards)
+        chosen = choose_within(view, demand, snapshot, chosen, own.mib_of_shared_cards)
     if chosen is not None:
-        return tuple(_rows(view, chosen, pod, position, uuids) for position in range(len(pod.containers)))
-    picks = place_on_one(view, pod, snapshot, own and own.most)
+        return tuple(_rows(view, chosen, demand, position, uuids) for position in range(len(demand.containers)))
+    picks = place_on_one(view, demand, snapshot, own and own.most)
     if picks is None:
         return None
-    vendor = pod.selection.vendor
+    vendor = demand.selection.vendor
     return tuple(
         tuple(
             FurtherRow.of(uuids[pick.device], pick.memory, pick.cores, vendor, pick.instance)
             for pick in picks.get(position, ())
         )
-        for position in range(len(pod.containers))
+        for position in range(len(demand.containers))
     )
 
 
-def _rows(view: View, chosen: Chosen, pod: Pod, position: int, uuids: dict[int, str]) -> tuple[DeviceRow, ...]:
-    request = pod.containers[position].request
+def _rows(view: View, chosen: Chosen, demand: Demand, position: int, uuids: dict[int, str]) -> tuple[DeviceRow, ...]:
+    request = demand.containers[position].request
     if request is None:
         return ()
     devices: list[Rows] = chosen[position]

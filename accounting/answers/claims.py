@@ -15,12 +15,12 @@ import numpy as np
 
 from accounting.answers.allocate import Placement, allocate, allocate_in
 from accounting.answers.filter import feasible_on
+from accounting.demand import Demand
 from accounting.holdings import DeviceUse, requested_total
-from accounting.pod import Pod, demand_of
+from accounting.pod import Pod
 from accounting.quota import Budget
 from accounting.state import BoolArray, Snapshot, View
 from accounting.state.cache import Cache
-from accounting.vendor_part import vendor_parts
 
 #: A claim that nobody ends (the scheduler chose another node, or gave up) is forgotten after this time.
 MAX_AGE_SECONDS = 2.0
@@ -49,9 +49,8 @@ class Claims:
         self.version = 0
         self.on_change: Callable[[str, Claim | None, float], None] | None = None
         """Told of every claim made (with its time) and ended (None), for the journal."""
-        self.placed: OrderedDict[tuple[str, str], tuple[object, Placement | None]] = OrderedDict()
-        """Pod UID, node -> the cards worked out last, after what they follow from; no claim, and never the answer to
-        another question."""
+        self.placed: OrderedDict[PlacementKey, Placement | None] = OrderedDict()
+        """The cards worked out last; no claim, and never the answer to another question."""
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -132,7 +131,7 @@ def claim_on(
 
 def claim_of(pod: Pod, node: str, placement: Placement, snapshot: Snapshot) -> Claim:
     """Return what a pod with these cards would hold on a node."""
-    counts = {part.selection.vendor: requested_total(part.containers)[0].count for part in vendor_parts(pod)}
+    counts = {part.selection.vendor: requested_total(part.containers)[0].count for part in Demand.of(pod).parts}
     count = counts.pop(next(iter(snapshot.vendors)), 0)
     return Claim(node, placement.peak, count, tuple(sorted(counts.items())))
 
@@ -148,24 +147,26 @@ def place_beside(
     if row is None:
         return None
     others = claims.by_node(cache, pod.uid).get(node, [])
-    basis = _Basis(cache, int(snapshot.stamps[row]), demand_of(pod), tuple(others), budget)
-    known = claims.placed.get((pod.uid, node))
-    if known is not None and known[0] == basis:
-        return known[1]
+    key = PlacementKey(cache, node, int(snapshot.stamps[row]), Demand.of(pod), tuple(others), budget)
+    if key in claims.placed:
+        return claims.placed[key]
     placement = _place_beside(cache, snapshot, pod, node, others, budget)
-    claims.placed[pod.uid, node] = basis, placement
+    claims.placed[key] = placement
     if len(claims.placed) > _REMEMBERED:
         claims.placed.popitem(last=False)
     return placement
 
 
-class _Basis(NamedTuple):
-    """Everything that a pod's cards on a node follow from; equal ones give equal cards."""
+class PlacementKey(NamedTuple):
+    """Everything that a pod's cards on a node follow from; equal keys give equal cards."""
 
     cache: Cache
+    node: str
     stamp: int
-    demand: object
+    """The row's; no row of the cache ever has the same twice, so it stands for the node and all that is on it."""
+    demand: Demand
     others: tuple[Claim, ...]
+    """What other pods claim on the node."""
     budget: Budget | None
 
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from accounting.answers.allocate import Placement, allocate, allocate_in
-from accounting.answers.filter import filter_nodes
+from accounting.answers.allocate import Placement, allocate, allocate_demand
+from accounting.answers.filter import filter_demand
 from accounting.answers.rejection import ABSENT, CHECKS, FITS, card_ranks
 from accounting.cards import STEPS, Share, fit_pod, wanted_memory
+from accounting.demand import Demand
 from accounting.errors import InvariantViolation
 from accounting.holdings import Total, pod_total, requested_total
 from accounting.phases import Phases
@@ -20,7 +21,6 @@ from accounting.pod import Container, DeviceRequest, Pod
 from accounting.quota import UNLIMITED, Budget, QuotaCheck, limit_text
 from accounting.state import Snapshot, View
 from accounting.status import CODES, Code, Reason
-from accounting.vendor_part import vendor_parts
 
 
 def explain_node(
@@ -48,8 +48,8 @@ def explain_node(
     if placement is not None:
         return placement
     view = snapshot.take(np.array([max(row, 0)]))
-    for part in vendor_parts(pod):
-        verdict = filter_nodes(snapshot, part, np.array([row]), quota=quota)
+    for part in Demand.of(pod).parts:
+        verdict = filter_demand(snapshot, part, np.array([row]), budget=quota.budget)
         if not verdict.feasible[0]:
             code = CODES[int(verdict.codes[0])]
             budget = None if quota.budget is None else quota.budget.of_vendor(part.selection.vendor)
@@ -57,22 +57,17 @@ def explain_node(
                 added = _added_without_budget(view, part, snapshot, uuids)
                 if added is not None:
                     return _budget_reasons(code, budget, added)
-            return _part_reasons(code, view, part, snapshot, uuids, blockers)
+            node_reason = _node_reason(code, view, part, snapshot, blockers)
+            if node_reason is not None:
+                return (node_reason,)
+            return _card_reasons(code, view, pod, part, snapshot, uuids)
     raise InvariantViolation(f"pod {pod.key} has no place on {node}, and every part of it has one")
 
 
-def _part_reasons(
-    code: Code, view: View, pod: Pod, snapshot: Snapshot, uuids: Mapping[int, str], blockers: tuple[str, ...]
-) -> tuple[Reason, ...]:
-    """Return the reasons against a pod that asks for cards of one vendor."""
-    node_reason = _node_reason(code, view, pod, snapshot, blockers)
-    return (node_reason,) if node_reason is not None else _card_reasons(code, view, pod, snapshot, uuids)
-
-
-def _added_without_budget(view: View, pod: Pod, snapshot: Snapshot, uuids: Mapping[int, str]) -> Total | None:
+def _added_without_budget(view: View, demand: Demand, snapshot: Snapshot, uuids: Mapping[int, str]) -> Total | None:
     """Return what the pod would add with the cards that it would get if no quota limited it; None if it got none."""
-    placement = allocate_in(view, pod, snapshot, dict(uuids))
-    return None if placement is None else pod_total(pod.containers, placement.allocation)[0]
+    placement = allocate_demand(view, demand, snapshot, dict(uuids))
+    return None if placement is None else pod_total(demand.containers, placement.allocation)[0]
 
 
 def _budget_reasons(code: Code, budget: Budget, added: Total) -> tuple[Reason, ...]:
@@ -91,18 +86,20 @@ def _budget_reasons(code: Code, budget: Budget, added: Total) -> tuple[Reason, .
     )
 
 
-def _node_reason(code: Code, view: View, pod: Pod, snapshot: Snapshot, blockers: tuple[str, ...]) -> Reason | None:
+def _node_reason(
+    code: Code, view: View, demand: Demand, snapshot: Snapshot, blockers: tuple[str, ...]
+) -> Reason | None:
     if code is Code.NODE_UNKNOWN:
         return Reason(code, "no such node")
     if code is Code.NO_DEVICES:
-        of_vendor = "" if len(snapshot.vendors) == 1 else f" of {pod.selection.vendor}"
+        of_vendor = "" if len(snapshot.vendors) == 1 else f" of {demand.selection.vendor}"
         return Reason(code, f"the node registers no cards{of_vendor}")
     if code is Code.ALLOCATION_UNREADABLE:
         return Reason(code, f"cards of these pods cannot be told: {', '.join(blockers)}")
     if code is Code.INSUFFICIENT_NODE_COUNT:
-        number = snapshot.vendors.get(pod.selection.vendor, 0)
+        number = snapshot.vendors.get(demand.selection.vendor, 0)
         allowed, taken = int(view.count_allocatable_of(number)[0]), int(view.count_of(number)[0])
-        need = requested_total(pod.containers)[0].count
+        need = requested_total(demand.containers)[0].count
         gone = "; its device plugin is gone" if allowed == 0 else ""
         return Reason(
             code, f"wants a count of {need} at its peak; the node allows {allowed}, its pods take {taken}{gone}"
@@ -110,19 +107,22 @@ def _node_reason(code: Code, view: View, pod: Pod, snapshot: Snapshot, blockers:
     return None
 
 
-def _card_reasons(code: Code, view: View, pod: Pod, snapshot: Snapshot, uuids: Mapping[int, str]) -> tuple[Reason, ...]:
-    fit = fit_pod(view, pod, snapshot, choose_cards=False)
+def _card_reasons(
+    code: Code, view: View, pod: Pod, demand: Demand, snapshot: Snapshot, uuids: Mapping[int, str]
+) -> tuple[Reason, ...]:
+    """Return the reasons of the cards. `demand`: what the pod asks of one vendor."""
+    fit = fit_pod(view, demand, snapshot, choose_cards=False)
     container = pod.containers[int(fit.failed_at[0])]
-    request = container.request
+    request = demand.containers[int(fit.failed_at[0])].request
     if request is None:
         return ()
     share = fit.shares[int(fit.failed_at[0])]
-    ranks = card_ranks(view, share, request, pod, snapshot)[:, 0]
+    ranks = card_ranks(view, share, request, demand, snapshot)[:, 0]
     reasons: dict[Code, list[int]] = {}
     for rank in sorted({int(rank) for rank in ranks} - {ABSENT, FITS}, reverse=True):
         cards = np.flatnonzero(ranks == rank)
         reasons.setdefault(CHECKS[rank], []).extend(int(card) for card in cards)
-    doubted = Phases.of(pod).others_before(int(fit.failed_at[0]))
+    doubted = Phases.of(demand).others_before(int(fit.failed_at[0]))
     fitting = int(np.count_nonzero(ranks == FITS))
     present = int(np.count_nonzero(ranks != ABSENT))
     prefix = f"{_who(container, request)}{_so_far(fitting, request)}"

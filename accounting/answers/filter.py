@@ -9,13 +9,13 @@ import numpy as np
 from accounting.answers.rejection import node_codes
 from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
 from accounting.cards import accepted_vendor, fit_pod
+from accounting.demand import Demand
 from accounting.holdings import requested_total
 from accounting.mig import Searched, place_on_columns
-from accounting.pod import Pod, demand_of
+from accounting.pod import Pod
 from accounting.quota import UNLIMITED, Budget, QuotaCheck, within
 from accounting.state import BoolArray, Int32Array, Rows, Snapshot, View
 from accounting.status import CODE_NUMBER, Code
-from accounting.vendor_part import vendor_parts
 
 #: Different questions whose hopeless nodes a snapshot remembers.
 _REMEMBERED = 64
@@ -42,16 +42,28 @@ def filter_nodes(
         return _uniform(len(rows), Code.INVALID_REQUEST)
     if quota.exceeded:
         return _uniform(len(rows), Code.QUOTA_EXCEEDED)
+    return filter_demand(snapshot, Demand.of(pod), rows, own, quota.budget, verdicts)
+
+
+def filter_demand(
+    snapshot: Snapshot,
+    demand: Demand,
+    rows: Rows,
+    own: tuple[int, Snapshot] | None = None,
+    budget: Budget | None = None,
+    verdicts: Verdicts | None = None,
+) -> Verdict:
+    """Judge the asked rows for what a pod asks; see `filter_nodes`."""
     known = rows >= 0
     few = len(rows) < _WORTH_TAKING * snapshot.columns
-    if few and (verdicts is None or not verdicts.knows(snapshot, pod)):
+    if few and (verdicts is None or not verdicts.knows(snapshot, demand)):
         asked = np.maximum(rows, 0)
-        verdict = _judge(snapshot.take(asked), pod, snapshot, asked, quota.budget)
+        verdict = _judge(snapshot.take(asked), demand, snapshot, asked, budget)
     else:
-        verdict = _every_row(snapshot, pod, quota.budget, verdicts).of(np.maximum(rows, 0))
+        verdict = _every_row(snapshot, demand, budget, verdicts).of(np.maximum(rows, 0))
     if own is not None:
         row, without = own
-        single = _judge(without, pod, without, np.arange(without.columns), quota.budget)
+        single = _judge(without, demand, without, np.arange(without.columns), budget)
         here = np.flatnonzero(rows == row)
         verdict.put(here, single.of(np.zeros_like(here)))
     return _with_unknown(verdict, ~known)
@@ -59,8 +71,9 @@ def filter_nodes(
 
 def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: Budget | None = None) -> BoolArray:
     """Return (column,): whether each node can take the pod: cards, node-level rules and a budget together."""
-    feasible = node_open(view, pod, snapshot)
-    for part in vendor_parts(pod):
+    demand = Demand.of(pod)
+    feasible = node_open(view, demand, snapshot)
+    for part in demand.parts:
         wanted = feasible
         feasible = wanted & fit_pod(view, part, snapshot, choose_cards=False, wanted=wanted).feasible
         own = None if budget is None else budget.of_vendor(part.selection.vendor)
@@ -71,10 +84,10 @@ def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: Budget | None 
     return feasible
 
 
-def node_open(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
-    """Return (column,): whether a node may take the pod apart from its cards."""
+def node_open(view: View, demand: Demand, snapshot: Snapshot) -> BoolArray:
+    """Return (column,): whether a node may take a pod that asks this, apart from its cards."""
     is_open = _admits(view)
-    for part in vendor_parts(pod):
+    for part in demand.parts:
         is_open = is_open & _count_fits(view, part, snapshot)
     return is_open
 
@@ -85,19 +98,19 @@ def _admits(view: View) -> BoolArray:
     return admits
 
 
-def _every_row(snapshot: Snapshot, pod: Pod, budget: Budget | None, verdicts: Verdicts | None) -> Verdict:
+def _every_row(snapshot: Snapshot, demand: Demand, budget: Budget | None, verdicts: Verdicts | None) -> Verdict:
     """Judge every row of a snapshot, of which some may have been judged before."""
     if verdicts is None or budget is not None:
-        return _judge(snapshot, pod, snapshot, np.arange(snapshot.columns), budget)
-    return verdicts.on_every_row(snapshot, pod, lambda view, rows: _judge(view, pod, snapshot, rows, None))
+        return _judge(snapshot, demand, snapshot, np.arange(snapshot.columns), budget)
+    return verdicts.on_every_row(snapshot, demand, lambda view, rows: _judge(view, demand, snapshot, rows, None))
 
 
-def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
+def _judge(view: View, demand: Demand, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
     """Judge every column of a view; `rows` are their rows in the snapshot.
 
     Of a pod that asks for cards of several vendors, the first part that does not fit speaks for a node.
     """
-    first, *others = (_judge_part(view, part, snapshot, rows, budget) for part in vendor_parts(pod))
+    first, *others = (_judge_part(view, part, snapshot, rows, budget) for part in demand.parts)
     for other in others:
         fits = first.feasible
         codes = np.where(fits, other.codes, first.codes)
@@ -106,26 +119,26 @@ def _judge(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Budget 
     return first
 
 
-def _judge_part(view: View, pod: Pod, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
+def _judge_part(view: View, demand: Demand, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
     """Judge every column for the cards of one vendor."""
-    count_fits = _count_fits(view, pod, snapshot)
+    count_fits = _count_fits(view, demand, snapshot)
     wanted = _admits(view) & count_fits
-    fit = fit_pod(view, pod, snapshot, choose_cards=False, wanted=wanted)
+    fit = fit_pod(view, demand, snapshot, choose_cards=False, wanted=wanted)
     feasible = fit.feasible & wanted
     codes = np.zeros(view.columns, np.uint8)
     unresolvable = np.zeros(view.columns, np.bool_)
     failing = np.flatnonzero(~feasible)
     if len(failing):
         part = view if len(failing) == view.columns else view.take(failing)
-        codes[failing] = node_codes(part, fit, pod, snapshot, failing)
-        codes[failing] = _node_level(part, codes[failing], count_fits[failing], _card_count(part, pod, snapshot))
-        unresolvable[failing] = _hopeless(pod, snapshot)[rows[failing]]
+        codes[failing] = node_codes(part, fit, demand, snapshot, failing)
+        codes[failing] = _node_level(part, codes[failing], count_fits[failing], _card_count(part, demand, snapshot))
+        unresolvable[failing] = _hopeless(demand, snapshot)[rows[failing]]
     verdict = Verdict(feasible, codes, unresolvable, fit.searched)
-    own = None if budget is None else budget.of_vendor(pod.selection.vendor)
+    own = None if budget is None else budget.of_vendor(demand.selection.vendor)
     if own is not None and own.mib_of_shared_cards is not None:
-        _keep_budget(verdict, view, pod, snapshot, own.mib_of_shared_cards)
+        _keep_budget(verdict, view, demand, snapshot, own.mib_of_shared_cards)
     if len(snapshot.layouts) > 1:
-        _try_mig(verdict, place_on_columns(view, pod, snapshot, wanted & ~verdict.feasible, own and own.most))
+        _try_mig(verdict, place_on_columns(view, demand, snapshot, wanted & ~verdict.feasible, own and own.most))
     return verdict
 
 
@@ -135,7 +148,7 @@ def _try_mig(verdict: Verdict, searched: Searched) -> None:
     verdict.unresolvable[searched.feasible] = False
     refused = searched.concerned & ~verdict.feasible
     by_number = np.isin(verdict.codes, [CODE_NUMBER[Code.NUMA_MISMATCH], CODE_NUMBER[Code.INSUFFICIENT_DEVICES]])
-    # A card gives several instances, so what is missing is room and not cards.
+    # A card gives several instances, so what is missing is memory and not cards.
     verdict.codes[refused & by_number] = CODE_NUMBER[Code.INSUFFICIENT_MEMORY]
     verdict.codes[searched.limited] = CODE_NUMBER[Code.SEARCH_LIMIT]
     verdict.unresolvable[searched.limited] = False
@@ -143,10 +156,10 @@ def _try_mig(verdict: Verdict, searched: Searched) -> None:
     verdict.unresolvable[searched.over] = True
 
 
-def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, mib: int) -> None:
+def _keep_budget(verdict: Verdict, view: View, demand: Demand, snapshot: Snapshot, mib: int) -> None:
     """Refuse the nodes that fit but on which no choice of cards keeps the budget."""
     columns = np.flatnonzero(verdict.feasible)
-    kept = within(view.take(columns), pod, snapshot, mib)
+    kept = within(view.take(columns), demand, snapshot, mib)
     refused = columns[~kept.feasible]
     verdict.feasible[refused] = False
     verdict.codes[refused] = CODE_NUMBER[Code.QUOTA_EXCEEDED]
@@ -156,19 +169,18 @@ def _keep_budget(verdict: Verdict, view: View, pod: Pod, snapshot: Snapshot, mib
     verdict.unresolvable[limited] = False
 
 
-def _hopeless(pod: Pod, snapshot: Snapshot) -> BoolArray:
+def _hopeless(demand: Demand, snapshot: Snapshot) -> BoolArray:
     """Return (row,): the nodes that surely could not take such a pod even with every pod gone."""
-    asked = demand_of(pod)
-    known = snapshot.hopeless.get(asked)
+    known = snapshot.hopeless.get(demand)
     if known is None:
         if len(snapshot.hopeless) >= _REMEMBERED:
             snapshot.hopeless.clear()
         empty = snapshot.emptied()
-        open_nodes = node_open(empty, pod, snapshot)
-        fit = fit_pod(empty, pod, snapshot, choose_cards=False, wanted=open_nodes)
+        open_nodes = node_open(empty, demand, snapshot)
+        fit = fit_pod(empty, demand, snapshot, choose_cards=False, wanted=open_nodes)
         possible = fit.feasible | fit.limited
-        searched = place_on_columns(empty, pod, snapshot, open_nodes & ~possible, None)
-        known = snapshot.hopeless[asked] = ~((possible | searched.feasible | searched.limited) & open_nodes)
+        searched = place_on_columns(empty, demand, snapshot, open_nodes & ~possible, None)
+        known = snapshot.hopeless[demand] = ~((possible | searched.feasible | searched.limited) & open_nodes)
     return known
 
 
@@ -181,19 +193,19 @@ def _node_level(view: View, codes: CodeArray, count_fits: BoolArray, cards: Int3
     return codes
 
 
-def _card_count(view: View, pod: Pod, snapshot: Snapshot) -> Int32Array:
-    """Return (column,): how many cards of the pod's vendor each node registers."""
-    of_vendor = accepted_vendor(view, pod.selection, snapshot)
+def _card_count(view: View, demand: Demand, snapshot: Snapshot) -> Int32Array:
+    """Return (column,): how many cards of the demand's vendor each node registers."""
+    of_vendor = accepted_vendor(view, demand.selection, snapshot)
     if of_vendor is None:
         return view.nodes.card_count
     counts: Int32Array = np.add.reduce(view.nodes.present & of_vendor, axis=0, dtype=np.int32)
     return counts
 
 
-def _count_fits(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
+def _count_fits(view: View, demand: Demand, snapshot: Snapshot) -> BoolArray:
     """The kubelet's own count never shrinks before a pod ends, so a pod needs its peak count."""
-    need = requested_total(pod.containers)[0].count
-    number = snapshot.vendors.get(pod.selection.vendor, 0)
+    need = requested_total(demand.containers)[0].count
+    number = snapshot.vendors.get(demand.selection.vendor, 0)
     allocatable = view.count_allocatable_of(number)
     return (allocatable < 0) | (view.count_of(number) + need <= allocatable)
 

@@ -19,8 +19,9 @@ from accounting.cards import (
     of_one_size,
     wanted_memory,
 )
+from accounting.demand import Demand
 from accounting.holdings import EXCLUSIVE_CORES
-from accounting.pod import DeviceRequest, Pod
+from accounting.pod import DeviceRequest
 from accounting.state import BoolArray, Int32Array, Rows, Snapshot, View
 from accounting.status import CODE_NUMBER, Code
 
@@ -46,7 +47,7 @@ FITS, ABSENT = len(CHECKS), -1
 _CODE_OF_RANK = np.array([CODE_NUMBER[code] for code in CHECKS], np.uint8)
 
 
-def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snapshot: Snapshot) -> Int32Array:
+def card_ranks(view: View, share: Share, request: DeviceRequest, demand: Demand, snapshot: Snapshot) -> Int32Array:
     """Return (device, column): the position in CHECKS of each card's first failed check, FITS or ABSENT."""
     nodes, requested = view.nodes, view.requested
     own_slots = 0 if share.slots is None else share.slots
@@ -55,7 +56,7 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
     held = requested.exclusive > 0
     if share.exclusive is not None:
         held = held | share.exclusive
-    selection = pod.selection
+    selection = demand.selection
     whole = request.cores >= EXCLUSIVE_CORES
     memory = view.free_memory - (0 if share.memory is None else share.memory) >= wanted_memory(view, request)
     cores = (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0))
@@ -66,7 +67,7 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
         with_mig = accepted_modes(view, selection, snapshot, mig=True)
         modes = modes if modes is None else modes | (in_mig if with_mig is None else in_mig & with_mig)
         memory = np.where(in_mig, free_instances(view, request, snapshot.layouts), memory)
-        cores, unused = cores | in_mig, unused | (in_mig & (not pod.policies.card.mutex))
+        cores, unused = cores | in_mig, unused | (in_mig & (not demand.policies.card.mutex))
     passes: list[BoolArray | None] = [
         accepted_types(view, selection, snapshot),
         modes,
@@ -78,7 +79,7 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
         ~held,
         view.free_slots > own_slots,
         of_one_size(view, share, request) if request.one_size else None,
-        unused if pod.policies.card.mutex else None,
+        unused if demand.policies.card.mutex else None,
         memory,
         cores,
         unused if whole else None,
@@ -95,7 +96,7 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, pod: Pod, snaps
     return np.where(present, ranks, ABSENT)
 
 
-def node_codes(part: View, fit: Fit, pod: Pod, snapshot: Snapshot, columns: Rows) -> CodeArray:
+def node_codes(part: View, fit: Fit, demand: Demand, snapshot: Snapshot, columns: Rows) -> CodeArray:
     """Return the number of one code for each infeasible column of a fit.
 
     `columns`: their numbers in the fit. `part`: the view of just these columns.
@@ -103,13 +104,13 @@ def node_codes(part: View, fit: Fit, pod: Pod, snapshot: Snapshot, columns: Rows
     codes = np.zeros(len(columns), np.uint8)
     failed_at = fit.failed_at[columns]
     for position in sorted(set(failed_at.tolist()) - {-1}):
-        request, share = pod.containers[position].request, fit.shares.get(position)
+        request, share = demand.containers[position].request, fit.shares.get(position)
         if request is None or share is None:
             continue
         # All columns are ranked, although other containers failed in some: arrays of few columns cost by the call.
         share = share if len(columns) == share.shape[1] else share.take(columns)
         here = failed_at == position
-        codes[here] = _codes(card_ranks(part, share, request, pod, snapshot), request.count)[here]
+        codes[here] = _codes(card_ranks(part, share, request, demand, snapshot), request.count)[here]
     codes[fit.limited[columns]] = CODE_NUMBER[Code.SEARCH_LIMIT]
     return codes
 

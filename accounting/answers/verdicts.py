@@ -7,14 +7,14 @@ searched: there nodes share a limit of steps, and one node's outcome may depend 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from accounting.pod import Pod, demand_of
+from accounting.demand import Demand
 from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
 
 #: Demands for which verdicts are kept.
@@ -60,20 +60,19 @@ class Verdicts:
     """The last verdicts on every row of one cache's snapshots, by demand."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
-        self._asked_once: OrderedDict[Hashable, None] = OrderedDict()
+        self._kept: OrderedDict[Demand, _Kept] = OrderedDict()
+        self._asked_once: OrderedDict[Demand, None] = OrderedDict()
 
-    def knows(self, snapshot: Snapshot, pod: Pod) -> bool:
+    def knows(self, snapshot: Snapshot, demand: Demand) -> bool:
         """Whether a pod of this demand was asked about since nodes changed last."""
-        kept = self._kept.get(demand_of(pod))
+        kept = self._kept.get(demand)
         return kept is not None and kept.node_generation == snapshot.node_generation
 
-    def on_every_row(self, snapshot: Snapshot, pod: Pod, judge: Judge) -> Verdict:
+    def on_every_row(self, snapshot: Snapshot, demand: Demand, judge: Judge) -> Verdict:
         """Return the verdict on every row. From a demand's third question on only rows that changed since are judged.
 
         The arrays belong to this object: they must not be written. No quota may have a say.
         """
-        demand = demand_of(pod)
         kept = self._kept.pop(demand, None)
         if kept is None and demand not in self._asked_once:
             # A demand that does not come again takes no memory, and drives out none that does.
@@ -99,7 +98,7 @@ class Verdicts:
         return Verdict(verdict.feasible, verdict.codes, verdict.unresolvable, anew.searched)
 
 
-def _remember(memory: OrderedDict[Hashable, _Value], demand: Hashable, value: _Value) -> None:
+def _remember(memory: OrderedDict[Demand, _Value], demand: Demand, value: _Value) -> None:
     """Keep a value as the newest; the oldest beyond the limit is forgotten."""
     memory[demand] = value
     if len(memory) > _REMEMBERED:

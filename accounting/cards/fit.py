@@ -24,8 +24,9 @@ from accounting.cards.footprint import Footprint
 from accounting.cards.greedy import Preference, choose, choose_by_links, enough, ranking
 from accounting.cards.lookahead import Guide
 from accounting.cards.selection_mask import accepted
+from accounting.demand import Demand
 from accounting.phases import Asking, Phases
-from accounting.pod import DeviceRequest, Pod
+from accounting.pod import DeviceRequest
 from accounting.state import BoolArray, Int32Array, Int64Array, Rows, Snapshot, View
 
 
@@ -46,24 +47,26 @@ class Fit:
     """Container position -> the chosen device position per column, one array per card, in order of preference."""
 
 
-def fit_pod(view: View, pod: Pod, snapshot: Snapshot, *, choose_cards: bool, wanted: BoolArray | None = None) -> Fit:
+def fit_pod(
+    view: View, demand: Demand, snapshot: Snapshot, *, choose_cards: bool, wanted: BoolArray | None = None
+) -> Fit:
     """Fit a pod on every column of a view. With `choose_cards` the cards of every container are returned.
 
     `snapshot` gives the interned numbers of UUIDs, models and modes; the view may be a part of it. `wanted`, (column,):
     columns where a yes matters; the exact search leaves out the others.
     """
-    fitting = _Fitting(view, pod, snapshot, choose_cards=choose_cards)
+    fitting = _Fitting(view, demand, snapshot, choose_cards=choose_cards)
     fit = fitting.run()
     doubtful = fitting.doubtful()
     if wanted is not None:
         doubtful &= wanted
     columns = np.flatnonzero(doubtful)
     if len(columns):
-        _search(fitting, columns, pod, snapshot)
+        _search(fitting, columns, demand, snapshot)
     return fit
 
 
-def _search(fitting: "_Fitting", columns: Rows, pod: Pod, snapshot: Snapshot) -> None:
+def _search(fitting: "_Fitting", columns: Rows, demand: Demand, snapshot: Snapshot) -> None:
     """Decide these columns by the exact search."""
     view, fit = fitting.view, fitting.fit
     decision = fitting.decide(columns)
@@ -74,13 +77,13 @@ def _search(fitting: "_Fitting", columns: Rows, pod: Pod, snapshot: Snapshot) ->
     if not fitting.choose_cards:
         return
     for column in columns[decision.feasible].tolist():
-        alone = _Fitting(_column(view, column), pod, snapshot, choose_cards=True)
+        alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
         alone.ask_guide()
         _merge(fit, column, alone.run())
     if fitting.topologies:
         # Links may have led the greedy choice astray where that without them, which filter makes, succeeds.
         for column in columns[decision.limited].tolist():
-            alone = _Fitting(_column(view, column), pod, snapshot, choose_cards=True)
+            alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
             alone.topologies = ()
             if alone.run().feasible[0]:
                 _merge(fit, column, alone.fit)
@@ -102,17 +105,17 @@ def _merge(fit: Fit, column: int, alone: Fit) -> None:
 class _Fitting:
     """One run of the algorithm."""
 
-    def __init__(self, view: View, pod: Pod, snapshot: Snapshot, *, choose_cards: bool) -> None:
+    def __init__(self, view: View, demand: Demand, snapshot: Snapshot, *, choose_cards: bool) -> None:
         self.view = view
         self.choose_cards = choose_cards
         self.guide: Guide | None = None
         """Chooses the cards of sidecars and apps, on a view of one column that has a placement."""
-        self.preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
+        self.preference = Preference(demand.policies, numa_bind=demand.selection.numa_bind)
         # Only where the cards themselves are wanted: a yes or no does not depend on links.
         self.topologies = snapshot.topologies if choose_cards and self.preference.linked else ()
-        self._mutex = pod.policies.card.mutex
-        self._accepted = accepted(view, pod.selection, snapshot)
-        self._phases = Phases.of(pod)
+        self._mutex = demand.policies.card.mutex
+        self._accepted = accepted(view, demand.selection, snapshot)
+        self._phases = Phases.of(demand)
         self.fit = Fit(
             np.ones(view.columns, np.bool_), np.full(view.columns, -1, np.int32), np.zeros(view.columns, np.bool_)
         )

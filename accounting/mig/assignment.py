@@ -1,7 +1,8 @@
 """What the pod being placed has put on the cards of one node so far, on one copy of it.
 
-Why it exists: sidecars and apps are placed on one shared copy and each init on its own; `share` is the same for many
-nodes at once. It must not choose cards. Invariant: a copy never changes, booking makes another one.
+Why it exists: sidecars and apps are placed on one shared copy and each init on its own, as in
+`accounting.cards.assignment` for many nodes at once. It must not choose cards. Invariant: a copy never changes, booking
+makes another one.
 """
 
 from collections.abc import Sequence
@@ -111,7 +112,7 @@ class Copies:
         return Copy(nothing, nothing, nothing, 0, nothing, [card.load for card in self._cards], (0, 0))
 
     def ranked(self, copy: Copy) -> list[int]:
-        """Return the numbers of all cards, the preferred one first; as `choice.ranking`."""
+        """Return the numbers of all cards, the preferred one first; as `greedy.ranking`."""
         if not self._by_preference:
             return self._forwards
         values = [self._values(key, copy) for key in self._preference.keys]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.cards import accepted
+from accounting.demand import Demand
 from accounting.mig_profiles import EVERY_SLICE
-from accounting.pod import Pod
 from accounting.state import BoolArray, Snapshot, View
 
 
@@ -43,24 +43,24 @@ class Card(NamedTuple):
     what: What
 
 
-def mig_cards(view: View, pod: Pod, snapshot: Snapshot) -> BoolArray:
+def mig_cards(view: View, demand: Demand, snapshot: Snapshot) -> BoolArray:
     """Return (device, column): the cards in MIG mode that the pod accepts."""
     cards: BoolArray = view.nodes.layout > 0
-    mask = accepted(view, pod.selection, snapshot, mig=True)
+    mask = accepted(view, demand.selection, snapshot, mig=True)
     return cards if mask is None else cards & mask
 
 
-def cards_of(view: View, pod: Pod, snapshot: Snapshot) -> list[tuple[Card, ...]]:
+def cards_of(view: View, demand: Demand, snapshot: Snapshot) -> list[tuple[Card, ...]]:
     """Return each column's cards that may take a row, by position."""
     nodes, requested = view.nodes, view.requested
-    shared = accepted(view, pod.selection, snapshot)
+    shared = accepted(view, demand.selection, snapshot)
     # A card in MIG mode without a profile is neither.
     usable = nodes.layout == 0 if shared is None else shared & (nodes.layout == 0)
-    usable = (usable | mig_cards(view, pod, snapshot)) & requested.usable
-    if pod.policies.card.mutex:
+    usable = (usable | mig_cards(view, demand, snapshot)) & requested.usable
+    if demand.policies.card.mutex:
         usable &= requested.slots == 0
     columns, positions = np.nonzero(usable.T)
-    arrays: list[npt.NDArray[np.generic]] = [nodes.index, view.load(pod.policies.weights)]
+    arrays: list[npt.NDArray[np.generic]] = [nodes.index, view.load(demand.policies.weights)]
     arrays += [nodes.layout, EVERY_SLICE & ~requested.slices, view.free_slots, view.free_memory, view.free_cores]
     arrays += [requested.slots, requested.memory, requested.cores, nodes.slots, nodes.memory, nodes.cores, nodes.numa]
     numbers = (array[positions, columns].tolist() for array in arrays)

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accounting.demand import Demand
 from accounting.mig.budget import Most
 from accounting.mig.cards import Card, cards_of, mig_cards
 from accounting.mig.nodes import HOSTS_PART, Nodes, Outcome
 from accounting.mig.problem import Question
 from accounting.mig.search import Chosen, Search, Steps
 from accounting.mig_profiles import MigInstance
-from accounting.pod import Pod
 from accounting.state import BoolArray, Rows, Snapshot, View
 
 #: Steps for all nodes of one question together; a step is one card or instance tried, about 10 microseconds. Of 500
@@ -53,7 +53,7 @@ class Searched(NamedTuple):
     """Nodes where the pod can be placed, but nowhere within the limits on what it adds up to."""
 
 
-def place_on_columns(view: View, pod: Pod, snapshot: Snapshot, wanted: BoolArray, most: Most | None) -> Searched:
+def place_on_columns(view: View, demand: Demand, snapshot: Snapshot, wanted: BoolArray, most: Most | None) -> Searched:
     """Decide the wanted columns of a view. `most`: what the pod's total.peak may be, if that is limited.
 
     All are searched within the limits first. What steps are left say of the nodes that were refused whether they have a
@@ -62,9 +62,9 @@ def place_on_columns(view: View, pod: Pod, snapshot: Snapshot, wanted: BoolArray
     nothing = np.zeros(view.columns, np.bool_)
     if len(snapshot.layouts) == 1:
         return Searched(nothing, nothing, nothing, nothing)
-    concerned = np.logical_or.reduce(mig_cards(view, pod, snapshot), axis=0)
+    concerned = np.logical_or.reduce(mig_cards(view, demand, snapshot), axis=0)
     columns = np.flatnonzero(concerned & wanted)
-    nodes = Nodes(Question(pod, snapshot.layouts), cards_of(view.take(columns), pod, snapshot))
+    nodes = Nodes(Question(demand, snapshot.layouts), cards_of(view.take(columns), demand, snapshot))
     known = nodes.outcomes(most, Steps(STEPS))
     outcomes = [known[key] for key in nodes.keys]
     return Searched(
@@ -81,12 +81,12 @@ def _where(nothing: BoolArray, columns: Rows, outcomes: list[Outcome], outcome: 
     return found
 
 
-def place_on_one(view: View, pod: Pod, snapshot: Snapshot, most: Most | None) -> Picks | None:
+def place_on_one(view: View, demand: Demand, snapshot: Snapshot, most: Most | None) -> Picks | None:
     """Return what every container gets on a view of one column within the limits, or None."""
-    if len(snapshot.layouts) == 1 or not mig_cards(view, pod, snapshot).any():
+    if len(snapshot.layouts) == 1 or not mig_cards(view, demand, snapshot).any():
         return None
-    (cards,) = cards_of(view, pod, snapshot)
-    question = Question(pod, snapshot.layouts)
+    (cards,) = cards_of(view, demand, snapshot)
+    question = Question(demand, snapshot.layouts)
     search = Search(question, cards, most, Steps(STEPS))
     if search.run():
         return _picks(search.chosen, cards)

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from accounting.mig.assignment import Held, fits
 from accounting.mig.budget import Most
 from accounting.mig.cards import Card
-from accounting.mig.necessary import Room, most_rows
+from accounting.mig.necessary import NecessaryTest, most_rows
 from accounting.mig.problem import Facts, Question
 from accounting.mig.search import Search, Steps
 
@@ -84,9 +84,9 @@ class Nodes:
         return known | {key: self._within(key, most, steps, steps.left) for key in open_keys}
 
     def _at_once(self, key: Key, most: Most | None) -> Outcome:
-        """Say no where the cards have too little room together; of one container alone that is all there is to say."""
+        """Say no where the cards have too little left together; of one container alone that is all there is to say."""
         rows = [self._most_rows(state) for state in key]
-        wanted = [demand.rows for demand in self._question.demands]
+        wanted = [need.rows for need in self._question.needs]
         for at, least in enumerate(wanted):
             if sum(own[at] for own in rows) < least:
                 return Outcome.NO_PLACE
@@ -100,7 +100,7 @@ class Nodes:
             return True
         cards = [self._card[state] for state in key]
         facts = [self._facts[state] for state in key]
-        least = Room(self._question, cards, facts).least_of_shared(0, [each.free for each in facts])
+        least = NecessaryTest(self._question, cards, facts).least_of_shared(0, [each.free for each in facts])
         return all(limit is None or amount <= limit for amount, limit in zip(least, most, strict=True))
 
     def _takes_alone(self, key: Key) -> bool:
@@ -154,9 +154,9 @@ class _Hosts:
         known = self._known.get(state)
         if known is None:
             card = self._card[state]
-            rows = zip(most_rows(self._question, card, self._question.facts(card)), self._question.demands, strict=True)
+            rows = zip(most_rows(self._question, card, self._question.facts(card)), self._question.needs, strict=True)
             known = self._known[state] = (
-                all(most >= demand.rows for most, demand in rows)
+                all(most >= need.rows for most, need in rows)
                 and Search(self._question, [card], self._most, self._steps, by_preference=False).run()
             )
         return known

@@ -38,7 +38,7 @@ class Offers:
             self.bits |= offer.bits
         self.fewest_slices = min((offer.bits.bit_count() for offer in self._every), default=0)
         self._fitting: list[tuple[Offer, ...] | None] = [None] * (EVERY_SLICE + 1)
-        self._room: list[int | None] = [None] * (EVERY_SLICE + 1)
+        self._most_rows: list[int | None] = [None] * (EVERY_SLICE + 1)
         self._least: list[tuple[int, int] | None] = [None] * (EVERY_SLICE + 1)
 
     def fitting(self, free: int) -> tuple[Offer, ...]:
@@ -48,15 +48,15 @@ class Offers:
             known = self._fitting[free] = tuple(offer for offer in self._every if not offer.bits & ~free)
         return known
 
-    def room(self, free: int) -> int:
+    def most_rows(self, free: int) -> int:
         """Return how many of them have places on free slices together."""
-        known = self._room[free]
+        known = self._most_rows[free]
         if known is None:
             known = 0
             # The lowest slice that any uses is used by one of them or by none, so nobody is counted in two orders.
             for bits in {offer.bits for offer in self.fitting(free)}:
-                known = max(known, 1 + self.room(free & ~bits & ~((bits & -bits) - 1)))
-            self._room[free] = known
+                known = max(known, 1 + self.most_rows(free & ~bits & ~((bits & -bits) - 1)))
+            self._most_rows[free] = known
         return known
 
     def least(self, free: int) -> tuple[int, int]:

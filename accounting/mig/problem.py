@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from accounting.cards import Preference
+from accounting.demand import Demand
 from accounting.mig.cards import Card, What
 from accounting.mig.placements import Offers, offers_of
 from accounting.mig_profiles import MAX_SLICES, MigLayout
 from accounting.phases import Phases
-from accounting.pod import DeviceRequest, Pod
+from accounting.pod import DeviceRequest
 
 
 class Place(NamedTuple):
@@ -28,7 +29,7 @@ class Place(NamedTuple):
     """Whether such an init needs the copy without sidecars."""
 
 
-class Demand(NamedTuple):
+class Need(NamedTuple):
     """Rows that all need at least what a request asks."""
 
     request: DeviceRequest
@@ -57,8 +58,8 @@ class Facts(NamedTuple):
     """Whether it matters how many rows it has; where it has slots enough, only its slices do."""
     wants: tuple[Want, ...]
     """For a row of each container."""
-    of_demands: tuple[Want, ...]
-    """For a row of each demand."""
+    of_needs: tuple[Want, ...]
+    """For a row of each need."""
     of_rest: tuple[Want, ...]
     """For a row of the least that any sidecar or app asks, from each of them on."""
 
@@ -67,7 +68,7 @@ class _Wants(NamedTuple):
     """What a pod wants of the cards of one layout and size."""
 
     wants: tuple[Want, ...]
-    of_demands: tuple[Want, ...]
+    of_needs: tuple[Want, ...]
     of_rest: tuple[Want, ...]
     bits: int
     """The slices that any instance for the pod uses."""
@@ -78,15 +79,15 @@ class _Wants(NamedTuple):
 class Question:
     """One pod; its nodes differ."""
 
-    def __init__(self, pod: Pod, layouts: Sequence[MigLayout]) -> None:
-        self.phases = Phases.of(pod)
-        self.preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
+    def __init__(self, demand: Demand, layouts: Sequence[MigLayout]) -> None:
+        self.phases = Phases.of(demand)
+        self.preference = Preference(demand.policies, numa_bind=demand.selection.numa_bind)
         self.places = _places(self.phases)
-        self.demands = _demands(self.places)
+        self.needs = _needs(self.places)
         """One per distinct request; `rest` has for each container those of the containers from it on."""
-        numbers = {demand.request: number for number, demand in enumerate(self.demands)}
+        numbers = {need.request: number for number, need in enumerate(self.needs)}
         self.rest = [
-            tuple((numbers[demand.request], demand) for demand in _demands(self.places[number:]))
+            tuple((numbers[need.request], need) for need in _needs(self.places[number:]))
             for number in range(len(self.places))
         ]
         requests = [place.request for place in self.places]
@@ -95,7 +96,7 @@ class Question:
         self._one_size = any(request.one_size for request in requests)
         self.alone = len(self.places) == 1 and (self.rows == 1 or not self.preference.numa_bind)
         """One container whose rows may be on any cards."""
-        self._mutex = pod.policies.card.mutex
+        self._mutex = demand.policies.card.mutex
         self._layouts = layouts
         self._wants: dict[tuple[int, int], _Wants] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
@@ -125,14 +126,14 @@ class Question:
 
     def _wants_of(self, what: What) -> _Wants:
         wants = tuple(self._want(what, place.request) for place in self.places)
-        of_demands = tuple(self._want(what, demand.request) for demand in self.demands)
+        of_needs = tuple(self._want(what, need.request) for need in self.needs)
         shared = [asking.request for asking in self.phases.shared]
         of_rest = tuple(self._least(what, shared[number:]) for number in range(len(shared)))
         bits = 0
         for offers, _ in wants:
             bits |= 0 if offers is None else offers.bits
         of_any = self._least(what, [place.request for place in self.places])[0] if self.places else None
-        return _Wants(wants, of_demands, of_rest, bits, of_any)
+        return _Wants(wants, of_needs, of_rest, bits, of_any)
 
     def _want(self, what: What, request: DeviceRequest) -> Want:
         percentage = request.memory_percentage
@@ -149,7 +150,7 @@ class Question:
 
     def _runs_out_of_slots(self, what: What, of_any: Offers | None) -> bool:
         """Return whether a card might be out of slots before it is out of places."""
-        return of_any is None or what.slots_left < min(of_any.room(what.slices), self.rows)
+        return of_any is None or what.slots_left < min(of_any.most_rows(what.slices), self.rows)
 
     def _essence(self, what: What, *, counted: bool) -> tuple[int, ...]:
         """Return what decides about a card apart from its free slices and what the pod takes of it."""
@@ -186,14 +187,14 @@ def _sorted(befores: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted({before for before in befores if before}))
 
 
-def _demands(places: Sequence[Place]) -> tuple[Demand, ...]:
+def _needs(places: Sequence[Place]) -> tuple[Need, ...]:
     """Return for each distinct request the rows that ask as much or more."""
     found = []
     for request in dict.fromkeys(place.request._replace(count=1) for place in places):
         takers = [place for place in places if _asks_as_much(place.request, request)]
         inits = sum(place.before is not None for place in takers)
         rows = sum(place.request.count for place in takers)
-        found.append(Demand(request, rows, len(takers) - inits, inits))
+        found.append(Need(request, rows, len(takers) - inits, inits))
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from accounting.mig.assignment import Copies, Copy, fits
 from accounting.mig.budget import Amounts, Limits, Most, cheapest
 from accounting.mig.cards import Card
-from accounting.mig.necessary import Room
+from accounting.mig.necessary import NecessaryTest
 from accounting.mig.placements import Offers
 from accounting.mig.problem import Place, Question
 from accounting.mig_profiles import MigInstance
@@ -69,7 +69,7 @@ class _InVain:
         self._ways.setdefault(way, []).append(held)
 
 
-class _Turn:
+class _Placing:
     """A container whose cards are being chosen, and what does not change meanwhile."""
 
     __slots__ = ("base", "copies", "cores", "number", "pinned", "place", "want")
@@ -96,7 +96,7 @@ class Search:
         self._free = [each.free for each in facts]
         self._closing = any(each.counted for each in facts)
         self._classes = [each.number for each in facts]
-        self._room = Room(question, cards, facts)
+        self._necessary = NecessaryTest(question, cards, facts)
         self._tried = [_InVain() for _ in question.places]
         self._tried_rows = [_InVain() for _ in question.places]
         self._copies = Copies(question, cards, facts, by_preference=by_preference)
@@ -126,47 +126,47 @@ class Search:
             return True
         place = self._question.places[number]
         copy = copies[-1] if place.before is None else copies[place.before]
-        turn = _Turn(number, place, copies, self._wants[number])
-        turn.base = self._base(place, copies)
+        placing = _Placing(number, place, copies, self._wants[number])
+        placing.base = self._base(place, copies)
         if self.limits is not None:
-            turn.pinned = tuple(amount for before in place.pinned for amount in copies[before].held)
-        free = self._usable(turn, copy)
-        held, tried = self._held(turn, copy), self._tried[number]
-        if tried.any and tried.has(self._way(turn, copy, free), held):
+            placing.pinned = tuple(amount for before in place.pinned for amount in copies[before].held)
+        free = self._usable(placing, copy)
+        held, tried = self._held(placing, copy), self._tried[number]
+        if tried.any and tried.has(self._way(placing, copy, free), held):
             return False
-        if self._hopeful(turn, copy, free) and any(
-            self._rows(turn, copy, order, 0, 0, ()) for order in self._orders(turn, copy)
+        if self._hopeful(placing, copy, free) and any(
+            self._rows(placing, copy, order, 0, 0, ()) for order in self._orders(placing, copy)
         ):
             return True
         if not self.cut:
-            tried.add(self._way(turn, copy, free), held)
+            tried.add(self._way(placing, copy, free), held)
         return False
 
-    def _usable(self, turn: _Turn, copy: Copy) -> list[int]:
+    def _usable(self, placing: _Placing, copy: Copy) -> list[int]:
         """Return the free slices per card; none where neither this container nor a later one can take a row."""
-        if not self._closing or turn.place.fresh:
+        if not self._closing or placing.place.fresh:
             return self._free
-        needed = [copy, *(turn.copies[before] for before in turn.place.pinned)]
+        needed = [copy, *(placing.copies[before] for before in placing.place.pinned)]
         return [0 if all(self._is_full(at, each) for each in needed) else free for at, free in enumerate(self._free)]
 
     def _is_full(self, at: int, copy: Copy) -> bool:
         slots = copy.slots[at]
         return slots >= self._cards[at].slots_left or (self._mutex and slots > 0)
 
-    def _hopeful(self, turn: _Turn, copy: Copy, free: list[int]) -> bool:
+    def _hopeful(self, placing: _Placing, copy: Copy, free: list[int]) -> bool:
         """Return whether nothing speaks against the rest yet."""
-        if not self._room.enough(turn.number, free, copy):
+        if not self._necessary.enough(placing.number, free, copy):
             return False
-        if self.limits is None or turn.place.before is not None:
+        if self.limits is None or placing.place.before is not None:
             return True
-        memory, cores = self._room.least_of_shared(turn.number, free)
+        memory, cores = self._necessary.least_of_shared(placing.number, free)
         return self.limits.keeps_all_shared((copy.held[0] + memory, copy.held[1] + cores))
 
-    def _orders(self, turn: _Turn, copy: Copy) -> list[list[int]]:
+    def _orders(self, placing: _Placing, copy: Copy) -> list[list[int]]:
         """Return the cards that are open, in order of preference; under numa-bind the groups."""
-        can = set(self._open(turn.place, turn.want, copy))
+        can = set(self._open(placing.place, placing.want, copy))
         order = [at for at in self._copies.ranked(copy) if at in can]
-        if not self._bind or turn.place.request.count == 1:
+        if not self._bind or placing.place.request.count == 1:
             return [order]
         numbers = dict.fromkeys(self._cards[at].numa for at in order)
         return [[at for at in order if self._cards[at].numa == number] for number in numbers]
@@ -183,56 +183,58 @@ class Search:
 
     # -- rows of one container -----------------------------------------------------------------------------------------
 
-    def _rows(self, turn: _Turn, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen) -> bool:
+    def _rows(self, placing: _Placing, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen) -> bool:
         """Place the rows that are left on the cards from `order[at]` on, there from the instance of rank `first` on."""
-        missing = turn.place.request.count - len(chosen)
-        if self.limits is not None and not self._keeps(turn, copy, order[at:], missing):
+        missing = placing.place.request.count - len(chosen)
+        if self.limits is not None and not self._keeps(placing, copy, order[at:], missing):
             return False
         if not missing:
-            self.chosen[turn.place.position] = chosen
-            return self._place(turn.number + 1, [*turn.copies, copy] if turn.place.before is None else turn.copies)
+            self.chosen[placing.place.position] = chosen
+            return self._place(
+                placing.number + 1, [*placing.copies, copy] if placing.place.before is None else placing.copies
+            )
         if missing == 1:
-            return self._any_card(turn, copy, order, at, first, chosen, [1] * (len(order) - at))
-        rooms = [self._most_rows(turn, copy, card) for card in order[at:]]
-        if sum(rooms) < missing:
+            return self._any_card(placing, copy, order, at, first, chosen, [1] * (len(order) - at))
+        most_rows = [self._most_rows(placing, copy, card) for card in order[at:]]
+        if sum(most_rows) < missing:
             return False
-        held, tried = self._held(turn, copy), self._tried_rows[turn.number]
-        if tried.any and tried.has(self._way_of_rows(turn, copy, order, at, first), held):
+        held, tried = self._held(placing, copy), self._tried_rows[placing.number]
+        if tried.any and tried.has(self._way_of_rows(placing, copy, order, at, first), held):
             return False
-        if self._any_card(turn, copy, order, at, first, chosen, rooms):
+        if self._any_card(placing, copy, order, at, first, chosen, most_rows):
             return True
         if not self.cut:
-            tried.add(self._way_of_rows(turn, copy, order, at, first), held)
+            tried.add(self._way_of_rows(placing, copy, order, at, first), held)
         return False
 
     def _any_card(
-        self, turn: _Turn, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen, rooms: list[int]
+        self, placing: _Placing, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen, most_rows: list[int]
     ) -> bool:
-        """Try the cards from `order[at]` on for the next row. `rooms`: the most rows that each of them has."""
-        missing, room = turn.place.request.count - len(chosen), sum(rooms)
+        """Try the cards from `order[at]` on for the next row. `most_rows`: the most rows that each of them has."""
+        missing, left = placing.place.request.count - len(chosen), sum(most_rows)
         seen = set()
         for place in range(at, len(order)):
-            if room < missing or self.cut:
+            if left < missing or self.cut:
                 return False
-            room -= rooms[place - at]
+            left -= most_rows[place - at]
             # Of cards that are alike here the first one stands for all.
             card = order[place]
-            like = turn.base[card], copy.states[card], self._free[card], first
-            if like not in seen and self._card(turn, copy, order, place, first, chosen):
+            like = placing.base[card], copy.states[card], self._free[card], first
+            if like not in seen and self._card(placing, copy, order, place, first, chosen):
                 return True
             seen.add(like)
             first = 0
         return False
 
-    def _card(self, turn: _Turn, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen) -> bool:
+    def _card(self, placing: _Placing, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen) -> bool:
         """Give the next row to the card `order[at]`."""
         card = order[at]
-        offers, memory = turn.want[card]
+        offers, memory = placing.want[card]
         if offers is None:
             if not self._step():
                 return False
-            after = self._copies.booked(copy, card, memory, turn.cores)
-            return self._rows(turn, after, order, at + 1, 0, (*chosen, Taken(card, memory, turn.cores, None)))
+            after = self._copies.booked(copy, card, memory, placing.cores)
+            return self._rows(placing, after, order, at + 1, 0, (*chosen, Taken(card, memory, placing.cores, None)))
         if copy.slots[card] >= self._cards[card].slots_left:
             return False
         free = self._free[card]
@@ -245,7 +247,7 @@ class Search:
             self._free[card] = free & ~offer.bits
             after = self._copies.booked(copy, card, offer.memory, offer.cores)
             row = Taken(card, offer.memory, offer.cores, offer.instance)
-            if self._rows(turn, after, order, at, offer.rank + 1, (*chosen, row)):
+            if self._rows(placing, after, order, at, offer.rank + 1, (*chosen, row)):
                 return True
             self._free[card] = free
         return False
@@ -257,14 +259,14 @@ class Search:
         self._steps.taken += not self.cut
         return not self.cut
 
-    def _keeps(self, turn: _Turn, copy: Copy, order: list[int], missing: int) -> bool:
+    def _keeps(self, placing: _Placing, copy: Copy, order: list[int], missing: int) -> bool:
         """Return whether the pod can still keep the limits with the rows that the container has."""
         if self.limits is None:
             return True
-        memory, cores = self._least(turn.want, turn.cores, order, missing)
+        memory, cores = self._least(placing.want, placing.cores, order, missing)
         held = copy.held[0] + memory, copy.held[1] + cores
-        if turn.place.before is None:
-            return self.limits.keeps_shared(turn.number, held)
+        if placing.place.before is None:
+            return self.limits.keeps_shared(placing.number, held)
         return self.limits.keeps_all_shared(held)
 
     def _least(self, want: list[tuple[Offers | None, int]], cores: int, order: list[int], count: int) -> Amounts:
@@ -277,14 +279,14 @@ class Search:
             if offers is None:
                 rows.append((1, (memory, cores)))
             else:
-                rows.append((offers.room(self._free[card]), offers.least(self._free[card])))
+                rows.append((offers.most_rows(self._free[card]), offers.least(self._free[card])))
         return cheapest(rows, count)
 
-    def _most_rows(self, turn: _Turn, copy: Copy, card: int) -> int:
-        offers = turn.want[card][0]
+    def _most_rows(self, placing: _Placing, copy: Copy, card: int) -> int:
+        offers = placing.want[card][0]
         if offers is None:
             return 1
-        return min(offers.room(self._free[card]), self._cards[card].slots_left - copy.slots[card])
+        return min(offers.most_rows(self._free[card]), self._cards[card].slots_left - copy.slots[card])
 
     # -- what was tried ------------------------------------------------------------------------------------------------
 
@@ -295,18 +297,18 @@ class Search:
             base = [known << _STATE | state for known, state in zip(base, copies[before].states, strict=True)]
         return base
 
-    def _held(self, turn: _Turn, copy: Copy) -> tuple[int, ...]:
-        return () if self.limits is None else (*copy.held, *turn.pinned)
+    def _held(self, placing: _Placing, copy: Copy) -> tuple[int, ...]:
+        return () if self.limits is None else (*copy.held, *placing.pinned)
 
-    def _way(self, turn: _Turn, copy: Copy, usable: list[int]) -> tuple[int, ...]:
-        cards = zip(turn.base, copy.states, usable, strict=True)
+    def _way(self, placing: _Placing, copy: Copy, usable: list[int]) -> tuple[int, ...]:
+        cards = zip(placing.base, copy.states, usable, strict=True)
         return tuple(sorted([(base << _STATE | state) << _SLICES | free for base, state, free in cards]))
 
-    def _way_of_rows(self, turn: _Turn, copy: Copy, order: list[int], at: int, first: int) -> tuple[int, ...]:
-        cards = zip(turn.base, copy.states, self._free, strict=True)
+    def _way_of_rows(self, placing: _Placing, copy: Copy, order: list[int], at: int, first: int) -> tuple[int, ...]:
+        cards = zip(placing.base, copy.states, self._free, strict=True)
         way = [((base << _STATE | state) << _SLICES | free) << _OPEN for base, state, free in cards]
         for card in order[at:]:
             way[card] += 1
         way[order[at]] += first
         way.sort()
-        return (turn.place.request.count, *way)
+        return (placing.place.request.count, *way)

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.cards import Preference, Share, accepted, bound_columns, fitting_cards, memory_of, wanted_memory
+from accounting.demand import Demand
 from accounting.holdings import EXCLUSIVE_CORES
-from accounting.pod import ContainerKind, DeviceRequest, Pod
+from accounting.pod import ContainerKind, DeviceRequest
 from accounting.quota.budget_search import Search, Steps, choose_inits
 from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
 
@@ -38,39 +39,39 @@ class Kept(NamedTuple):
     limited: BoolArray
 
 
-def within(view: View, pod: Pod, snapshot: Snapshot, mib: int) -> Kept:
+def within(view: View, demand: Demand, snapshot: Snapshot, mib: int) -> Kept:
     """Return on which columns of a view, where the pod fits by itself, its total.peak can stay within `mib`."""
-    task = _Task(view, pod, snapshot)
+    task = _Task(view, demand, snapshot)
     least, most = task.bounds()
     kept, limited = most <= mib, np.zeros(view.columns, np.bool_)
     doubtful = np.flatnonzero(~kept & (least <= mib))
     if not len(doubtful):
         return Kept(kept, limited)
     part = view if len(doubtful) == view.columns else view.take(doubtful)
-    smallest = _Task(part, pod, snapshot).smallest(mib)
+    smallest = _Task(part, demand, snapshot).smallest(mib)
     kept[doubtful] = smallest.feasible
     if len(task.requests) > 1 or bound_columns(view, task.preference) is not None:
-        _search_rest(view, pod, snapshot, mib, doubtful[~smallest.feasible], Kept(kept, limited))
+        _search_rest(view, demand, snapshot, mib, doubtful[~smallest.feasible], Kept(kept, limited))
     return Kept(kept, limited)
 
 
-def _search_rest(view: View, pod: Pod, snapshot: Snapshot, mib: int, columns: Rows, found: Kept) -> None:
+def _search_rest(view: View, demand: Demand, snapshot: Snapshot, mib: int, columns: Rows, found: Kept) -> None:
     """Search these columns one after another, equal ones once. Columns after the last step stay undecided."""
     steps, known = Steps(_STEPS_OF_A_QUESTION), dict[bytes, bool | None]()
     for place, column in enumerate(columns.tolist()):
         if steps.exhausted:
             found.limited[columns[place:]] = True
             return
-        kept = _found(_Task(view.take(np.array([column])), pod, snapshot), mib, steps, known)
+        kept = _found(_Task(view.take(np.array([column])), demand, snapshot), mib, steps, known)
         found.feasible[column], found.limited[column] = bool(kept), kept is None
 
 
-def choose_within(view: View, pod: Pod, snapshot: Snapshot, by_policy: Chosen, mib: int) -> Chosen | None:
+def choose_within(view: View, demand: Demand, snapshot: Snapshot, by_policy: Chosen, mib: int) -> Chosen | None:
     """Return cards on a view of one column, where the pod fits, that keep its total.peak within `mib`, or None.
 
     `by_policy` if that does; otherwise the first choice that does, in the order of preference, container by container.
     """
-    task = _Task(view, pod, snapshot)
+    task = _Task(view, demand, snapshot)
     if task.peak_of(by_policy)[0] <= mib:
         return by_policy
     if task.bounds()[0][0] > mib:
@@ -92,13 +93,13 @@ class _Smallest(NamedTuple):
 class _Task:
     """One pod over the columns of one view."""
 
-    def __init__(self, view: View, pod: Pod, snapshot: Snapshot) -> None:
-        self._view, self._pod = view, pod
-        self._accepted = accepted(view, pod.selection, snapshot)
-        self.preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
+    def __init__(self, view: View, demand: Demand, snapshot: Snapshot) -> None:
+        self._view, self._demand = view, demand
+        self._accepted = accepted(view, demand.selection, snapshot)
+        self.preference = Preference(demand.policies, numa_bind=demand.selection.numa_bind)
         self.requests: dict[int, DeviceRequest] = {
             position: container.request
-            for position, container in enumerate(pod.containers)
+            for position, container in enumerate(demand.containers)
             if container.request is not None
         }
 
@@ -117,7 +118,7 @@ class _Task:
 
         The least is the largest percentage on the smallest card, and so on. Flooring takes at most 1 MiB off each.
         """
-        mutex, apart = self._pod.policies.card.mutex, list[DeviceRequest]()
+        mutex, apart = self._demand.policies.card.mutex, list[DeviceRequest]()
         total = np.zeros(self._view.columns, np.int64)
         for position in self._lasting():
             request = self.requests[position]
@@ -200,7 +201,7 @@ class _Task:
 
     def _lasting(self) -> list[int]:
         """Return the positions of sidecars and apps."""
-        return [at for at in self.requests if self._pod.containers[at].kind is not ContainerKind.INIT]
+        return [at for at in self.requests if self._demand.containers[at].kind is not ContainerKind.INIT]
 
     def _weight(self, position: int) -> tuple[bool, int]:
         request = self.requests[position]
@@ -208,7 +209,7 @@ class _Task:
 
     def search(self, mib: int, steps: Steps) -> Search:
         """Return the search over a view of one column."""
-        return Search(self._view, self._pod, self._accepted, self.preference.on(self._view), mib, steps)
+        return Search(self._view, self._demand, self._accepted, self.preference.on(self._view), mib, steps)
 
     def key(self) -> bytes:
         """Return what decides whether a view of one column keeps a budget, as bytes."""
@@ -221,7 +222,7 @@ class _Task:
         return b"".join(array.tobytes() for array in arrays)
 
     def _fitting(self, share: Share, request: DeviceRequest) -> BoolArray:
-        return fitting_cards(self._view, share, request, self._accepted, mutex=self._pod.policies.card.mutex)
+        return fitting_cards(self._view, share, request, self._accepted, mutex=self._demand.policies.card.mutex)
 
     def _memory(self, request: DeviceRequest, chosen: list[Rows]) -> Int64Array:
         columns = np.arange(self._view.columns)
@@ -234,7 +235,7 @@ class _Task:
         """Apply the formula to each container's memory, (column,) each."""
         peak, alive = np.zeros(self._view.columns, np.int64), np.zeros(self._view.columns, np.int64)
         for position, memory in own.items():
-            if self._pod.containers[position].kind is ContainerKind.INIT:
+            if self._demand.containers[position].kind is ContainerKind.INIT:
                 peak = np.maximum(peak, alive + memory)
             else:
                 alive = alive + memory

@@ -11,7 +11,8 @@ from itertools import combinations
 import numpy as np
 
 from accounting.cards import Preference, Share, fitting_cards, memory_of, ranking, wanted_memory
-from accounting.pod import ContainerKind, DeviceRequest, Pod
+from accounting.demand import Demand
+from accounting.pod import ContainerKind, DeviceRequest
 from accounting.state import BoolArray, Rows, View
 
 #: Container position -> device positions.
@@ -39,7 +40,7 @@ class Search:
     def __init__(
         self,
         view: View,
-        pod: Pod,
+        demand: Demand,
         accepted_cards: BoolArray | None,
         preference: Preference,
         mib: int,
@@ -48,12 +49,12 @@ class Search:
         self.view, self.mib = view, mib
         self.forks: dict[int, tuple[Share, int]] = {}
         """Init's position -> the sidecars before it on the way that was found, and the memory that is left for it."""
-        self._accepted, self._mutex = accepted_cards, pod.policies.card.mutex
+        self._accepted, self._mutex = accepted_cards, demand.policies.card.mutex
         self._preference, self.steps = preference, steps
         self.requests: dict[int, DeviceRequest] = {
-            at: container.request for at, container in enumerate(pod.containers) if container.request is not None
+            at: container.request for at, container in enumerate(demand.containers) if container.request is not None
         }
-        self.inits = {at for at in self.requests if pod.containers[at].kind is ContainerKind.INIT}
+        self.inits = {at for at in self.requests if demand.containers[at].kind is ContainerKind.INIT}
         self._order = list(self.requests)
         self.shared = Share.of(view)
         """All sidecars and apps, on the way that was found."""

@@ -8,14 +8,15 @@ unlimited, 0 blocks every pod that asks for the resource, and a changed object r
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from accounting.demand import Demand
 from accounting.holdings import Total, least_total
 from accounting.mig_profiles import MIG_MODE
 from accounting.pod import Pod
 from accounting.quota.objects import Quota, managed_resources
 from accounting.quota_scope import Selector, selects
+from accounting.selection import Selection
 from accounting.status import Problem, ProblemCode
 from accounting.vendor import Vendor
-from accounting.vendor_part import vendor_parts
 
 
 class Limit(NamedTuple):
@@ -180,7 +181,7 @@ class QuotaTable:
         limits = self.limits_of(pod.namespace)
         if not limits:
             return UNLIMITED
-        parts = {part.selection.vendor: part for part in vendor_parts(pod)}
+        parts = {part.selection.vendor: part for part in Demand.of(pod).parts}
         least_of = {key: least_total(part.containers) for key, part in parts.items()}
         exceeded, left = [], dict[str, dict[str, Left]]()
         for limit in limits:
@@ -193,7 +194,7 @@ class QuotaTable:
             at_least = not certain and limit.resource == vendor.memory_resource
             if more and have + more > limit.hard:
                 exceeded.append(Exceeded(limit, have, more, at_least))
-            elif at_least or (mig and limit.resource in instance_resources(vendor, parts[vendor.key])):
+            elif at_least or (mig and limit.resource in instance_resources(vendor, parts[vendor.key].selection)):
                 own, tightest = left.setdefault(vendor.key, {}), Left(limit.hard - have, limit, have)
                 own[limit.resource] = min(own.get(limit.resource, tightest), tightest, key=lambda each: each.most)
         if exceeded or not left:
@@ -235,9 +236,9 @@ class QuotaTable:
             del self._of_namespace[namespace]
 
 
-def instance_resources(vendor: Vendor, pod: Pod) -> tuple[str, ...]:
+def instance_resources(vendor: Vendor, selection: Selection) -> tuple[str, ...]:
     """Return the resources of which an instance may have more than a pod asks: none if it takes no card in MIG mode."""
-    if not pod.selection.accepts_mode(MIG_MODE, mig=True):
+    if not selection.accepts_mode(MIG_MODE, mig=True):
         return ()
     return vendor.memory_resource, vendor.cores_resource
 

@@ -31,7 +31,7 @@ class Charge(NamedTuple):
 def pod_charges(limits: Iterable[Limit], pod: Pod, vendor: Vendor, *, mig: bool = False) -> list[Charge]:
     """Return what a pod would add to each limit that counts it. `mig`: there may be cards in MIG mode."""
     least, certain = least_total(pod.containers)
-    divided = instance_resources(vendor, pod) if mig and pod.asks else ()
+    divided = instance_resources(vendor, pod.selection) if mig and pod.asks else ()
     api = dict(pod.api_charge)
     found = []
     for limit in limits:

@@ -11,6 +11,7 @@ from itertools import repeat
 
 import numpy as np
 
+from accounting.demand import Demand
 from accounting.mig_profiles import MigLayout
 from accounting.policy import Weights
 from accounting.state.tables import (
@@ -155,8 +156,11 @@ class Snapshot(View):
         return dict(zip(names, np.array(list(self.rows.values()), np.intp).tolist(), strict=True))
 
     @cached_property
-    def hopeless(self) -> dict[object, BoolArray]:
-        """What a pod asks -> (row,): nodes too small for it even with every pod gone. Valid until a node changes."""
+    def hopeless(self) -> dict[Demand, BoolArray]:
+        """What is asked of one vendor -> (row,): nodes too small for it even with every pod gone.
+
+        Valid until a node changes.
+        """
         return {}
 
     @cached_property

@@ -14,6 +14,7 @@ from accounting.cards.assignment import Share
 from accounting.cards.card_fit import fitting_cards, memory_of
 from accounting.cards.greedy import Preference, ranking
 from accounting.cards.selection_mask import accepted
+from accounting.demand import Demand
 from accounting.holdings import peak_and_steady
 from accounting.mig.budget import Most
 from accounting.mig.cards import mig_cards
@@ -33,11 +34,11 @@ class Reference:
         self._mutex = pod.policies.card.mutex
         shared, mig = accepted(view, pod.selection, snapshot), view.nodes.layout > 0
         self._plain = ~mig if shared is None else shared & ~mig
-        self._in_mig = mig_cards(view, pod, snapshot)
+        self._in_mig = mig_cards(view, Demand.of(pod), snapshot)
         self._layouts = [snapshot.layouts[number] for number in view.nodes.layout[:, 0].tolist()]
         self._free = [EVERY_SLICE & ~bits for bits in view.requested.slices[:, 0].tolist()]
         self._preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
-        self._phases = Phases.of(pod)
+        self._phases = Phases.of(Demand.of(pod))
         self._picks: Picks = {}
 
     def first(self, most: Most | None) -> Picks | None:

@@ -20,6 +20,7 @@ from accounting.cards.card_fit import fitting_cards
 from accounting.cards.fit import fit_pod
 from accounting.cards.score import MAX_SCORE, score_nodes
 from accounting.cards.selection_mask import accepted
+from accounting.demand import Demand
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
@@ -147,11 +148,11 @@ def test_what_allocate_gives_can_be_booked(nodes: list[Node], pods: list[Pod], p
 def test_a_card_without_rejection_is_a_card_that_fits(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
     snapshot = make_cache(nodes, pods).snapshot()
     mask, mutex = accepted(snapshot, pod.selection, snapshot), pod.policies.card.mutex
-    fit = fit_pod(snapshot, pod, snapshot, choose_cards=True)
+    fit = fit_pod(snapshot, Demand.of(pod), snapshot, choose_cards=True)
     for container in pod.containers:
         for share in (Share.of(snapshot), *fit.shares.values()):
             if container.request is not None:
-                ranks = card_ranks(snapshot, share, container.request, pod, snapshot)
+                ranks = card_ranks(snapshot, share, container.request, Demand.of(pod), snapshot)
                 cards = fitting_cards(snapshot, share, container.request, mask, mutex=mutex)
                 np.testing.assert_array_equal(ranks == FITS, cards)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting.demand import Demand
 from accounting.mig import fit as mig_fit
 from accounting.mig.budget import Most
 from accounting.mig.fit import place_on_columns, place_on_one
@@ -44,7 +45,7 @@ def test_what_is_kept_of_a_layout_is_what_it_offers(layout: MigLayout, asked: tu
         assert [(each.instance, each.memory, each.cores) for each in offers.fitting(free)] == [
             tuple(one) for one in every
         ]
-        assert offers.room(free) == most_instances(layout, free, *asked)
+        assert offers.most_rows(free) == most_instances(layout, free, *asked)
         least = (min(each.memory for each in every), min(each.cores for each in every)) if every else (0, 0)
         assert offers.least(free) == least
 
@@ -98,13 +99,13 @@ def test_the_placement_is_the_first_one_of_the_plainest_search(
         cluster.cache.add_pod(record_pod(pod(memory(APP, 4), name=f"t{at}", node="n0", allocation=((row,),))))
     snapshot = cluster.cache.snapshot()
     rows = snapshot.rows_of([f"n{number}" for number in range(len(nodes))])
-    searched = place_on_columns(snapshot, asked, snapshot, np.ones(snapshot.columns, np.bool_), most)
+    searched = place_on_columns(snapshot, Demand.of(asked), snapshot, np.ones(snapshot.columns, np.bool_), most)
     assert not searched.limited.any()
     for row_number, cards in zip(rows.tolist(), nodes, strict=True):
         view = snapshot.take(np.array([row_number]))
         in_mig = any(each.layout for each in cards)
         first = Reference(view, asked, snapshot).first(most) if in_mig else None
-        assert place_on_one(view, asked, snapshot, most) == first
+        assert place_on_one(view, Demand.of(asked), snapshot, most) == first
         assert searched.feasible[row_number] == (first is not None)
         anywhere = in_mig and Reference(view, asked, snapshot).first(None) is not None
         assert searched.over[row_number] == (first is None and anywhere)
@@ -192,4 +193,6 @@ def test_bind_finds_cards_wherever_filter_says_yes(steps: int, monkeypatch: pyte
         snapshot = cluster.cache.snapshot()
         for name, fits in zip(names, verdict.feasible.tolist(), strict=True):
             if fits and asked.containers:
-                assert place_on_one(snapshot.take(snapshot.rows_of([name])), asked, snapshot, None) is not None
+                assert (
+                    place_on_one(snapshot.take(snapshot.rows_of([name])), Demand.of(asked), snapshot, None) is not None
+                )

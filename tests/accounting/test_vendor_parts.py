@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from accounting.answers.allocate import Placement, allocate
 from accounting.answers.filter import filter_nodes
+from accounting.demand import Demand
 from accounting.node import Device, Node, tie_order
 from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, Pod
 from accounting.pod_record import record_pod
 from accounting.selection import Selection
 from accounting.state.cache import Cache
-from accounting.vendor_part import merged, part_of, rows_of, vendor_parts
+from accounting.vendor_part import merged, part_of, rows_of
 from tests.builders import make_pod
 from tests.strategies import devices, requests
 
@@ -67,7 +68,7 @@ def test_both_together_are_each_alone(one: list[Device], two: list[Device], numb
     alone = {key: cluster(Node("n", tuple(sorted(own, key=tie_order)))) for key, own in ((ONE, one), (TWO, two))}
     for at in range(number):
         pod = data.draw(pods(f"p{at}"))
-        assert [part.selection.vendor for part in vendor_parts(pod)] == [ONE, TWO]
+        assert [part.selection.vendor for part in Demand.of(pod).parts] == [ONE, TWO]
         apart = {key: place(cache, part_of(pod, key)) for key, cache in alone.items()}
         together = place(both, pod)
         fits = [placement.allocation for placement in apart.values() if placement is not None]

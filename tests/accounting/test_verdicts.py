@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from accounting.answers import verdicts as module
 from accounting.answers.filter import filter_nodes
 from accounting.answers.verdicts import Judge, Verdict, Verdicts
+from accounting.demand import Demand
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
@@ -79,12 +80,12 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     found: Counter[int] = Counter()
     real = Verdicts.on_every_row
 
-    def on_every_row(self: Verdicts, snapshot: Snapshot, pod: Pod, judge: Judge) -> Verdict:
+    def on_every_row(self: Verdicts, snapshot: Snapshot, demand: Demand, judge: Judge) -> Verdict:
         def counting(view: View, rows: Rows) -> Verdict:
             found[len(rows)] += 1
             return judge(view, rows)
 
-        return real(self, snapshot, pod, counting)
+        return real(self, snapshot, demand, counting)
 
     monkeypatch.setattr(Verdicts, "on_every_row", on_every_row)
     return found

@@ -1,18 +1,31 @@
 """Pods that filter refused on every node, in the order in which they should be woken.
 
 Why it exists: ten thousand pods of one deployment ask for the same, so what would help one is judged once for all of
-them. It must not know nodes. Invariants: pods whose demand is equal are one group; within it the highest priority goes
-first, then who was woken in vain less often, then the longest refused; the oldest are forgotten when there are too
-many.
+them. It must not know nodes. Invariants: pods that ask for the same and are counted by the same quotas are one group,
+for what helps one helps any of them; within it the highest priority goes first, then who was woken in vain less often,
+then the longest refused; the oldest are forgotten when there are too many.
 """
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from accounting.pod import Pod, demand_of
+from accounting.demand import Demand, QuotaKey
+from accounting.pod import Pod
+
+
+class GroupKey(NamedTuple):
+    """What decides whether there is a place for a pod; it is the same for all pods of a group."""
+
+    demand: Demand
+    quota: QuotaKey
+
+    @classmethod
+    def of(cls, pod: Pod) -> "GroupKey":
+        """Return a pod's key."""
+        return cls(Demand.of(pod), QuotaKey.of(pod))
 
 
 class Rank(NamedTuple):
@@ -30,7 +43,7 @@ class Refused:
     """One refused pod. Times are the loop's."""
 
     pod: Pod
-    demand: object
+    key: GroupKey
     rank: Rank
     woken_at: float = float("-inf")
     asked_again: bool = True
@@ -38,12 +51,13 @@ class Refused:
 
 
 class RefusedPods:
-    """All refused pods, by UID and by demand."""
+    """All refused pods, by UID and by group."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._pods: OrderedDict[str, Refused] = OrderedDict()  # pod UID -> pod, longest refused first
-        self._groups: dict[object, list[Rank]] = {}  # demand -> sorted ranks
+        self._groups: dict[GroupKey, list[Rank]] = {}  # key -> sorted ranks
+        self._namespaces: Counter[str] = Counter()  # namespace -> refused pods; no zeros
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -52,19 +66,24 @@ class RefusedPods:
         """Return a refused pod."""
         return self._pods.get(uid)
 
+    def has_namespace(self, namespace: str) -> bool:
+        """Whether some pod of a namespace is refused."""
+        return namespace in self._namespaces
+
     def put(self, pod: Pod, priority: int, now: float) -> None:
         """Note that a pod was refused, perhaps once more."""
-        known, demand = self._pods.get(pod.uid), (pod.namespace, demand_of(pod))
+        known, key = self._pods.get(pod.uid), GroupKey.of(pod)
         rank = Rank(-priority, 0, now, pod.uid)
         if known is not None:
             rank = rank._replace(in_vain=known.rank.in_vain + (not known.asked_again), refused_at=known.rank.refused_at)
-            if (known.demand, known.rank) == (demand, rank):
+            if (known.key, known.rank) == (key, rank):
                 known.pod, known.asked_again = pod, True
                 return
-        refused = Refused(pod, demand, rank, float("-inf") if known is None else known.woken_at)
+        refused = Refused(pod, key, rank, float("-inf") if known is None else known.woken_at)
         self.drop(pod.uid)
         self._pods[pod.uid] = refused
-        insort(self._groups.setdefault(demand, []), rank)
+        insort(self._groups.setdefault(key, []), rank)
+        self._namespaces[pod.namespace] += 1
         if len(self._pods) > self._most:
             self.drop(next(iter(self._pods)))
 
@@ -73,10 +92,13 @@ class RefusedPods:
         refused = self._pods.pop(uid, None)
         if refused is None:
             return
-        group = self._groups[refused.demand]
+        group = self._groups[refused.key]
         del group[bisect_left(group, refused.rank)]
         if not group:
-            del self._groups[refused.demand]
+            del self._groups[refused.key]
+        self._namespaces[refused.pod.namespace] -= 1
+        if not self._namespaces[refused.pod.namespace]:
+            del self._namespaces[refused.pod.namespace]
 
     def in_order(self) -> "Order":
         """Return the pods as they are now, in the order of waking."""
@@ -84,12 +106,12 @@ class RefusedPods:
 
 
 class Order:
-    """Goes through refused pods in order. A demand that fits nowhere is left out from then on.
+    """Goes through refused pods in order. A group whose pods fit nowhere is left out from then on.
 
     A pod that is refused meanwhile is left for the next time.
     """
 
-    def __init__(self, pods: OrderedDict[str, Refused], groups: dict[object, list[Rank]]) -> None:
+    def __init__(self, pods: OrderedDict[str, Refused], groups: dict[GroupKey, list[Rank]]) -> None:
         self._pods = pods
         self._next = [(group[0], number, 0) for number, group in enumerate(groups.values())]
         self._groups = list(groups.values())
@@ -104,14 +126,14 @@ class Order:
             found = self._pods.get(rank.uid)
             if found is not None and found.rank == rank:
                 return found
-            self.more_of_this_demand()
+            self.more_of_this_group()
         return None
 
-    def more_of_this_demand(self) -> None:
-        """Go on with the pods whose demand is that of the last one; else they are passed over."""
+    def more_of_this_group(self) -> None:
+        """Go on with the pods of the last one's group; else they are passed over."""
         ranks = self._copies.get(self._group)
         if ranks is None:
-            # Most demands fit nowhere and are looked at once, so the others are copied when they are needed.
+            # Most groups fit nowhere and are looked at once, so the others are copied when they are needed.
             ranks = self._copies[self._group] = list(self._groups[self._group])
         place = self._place + 1
         if place < len(ranks):

@@ -14,11 +14,11 @@ import numpy as np
 
 from accounting.answers.rejection import CHECKS, card_ranks
 from accounting.cards import Share, fit_pod, wanted_memory
+from accounting.demand import Demand
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.pod import DeviceRequest, Pod
 from accounting.state import Int64Array, Rows, Snapshot, View
 from accounting.status import Code
-from accounting.vendor_part import vendor_parts
 
 #: A whole card, in the unit in which lacks are added up.
 _WHOLE = 1_000_000
@@ -55,7 +55,7 @@ class Near(NamedTuple):
 def nearest(snapshot: Snapshot, pod: Pod, rows: Rows, most: int) -> list[Near]:
     """Return at most `most` of the rows, which all refuse the pod: those that lack least first."""
     found: list[tuple[int, int, Near]] = []
-    for part in vendor_parts(pod) if pod.asks and not pod.invalid else ():
+    for part in Demand.of(pod).parts if pod.asks and not pod.invalid else ():
         view = snapshot.take(rows)
         fit = fit_pod(view, part, snapshot, choose_cards=False)
         for place in sorted(set(fit.failed_at[~fit.feasible].tolist()) - {-1}):
@@ -76,9 +76,9 @@ def nearest(snapshot: Snapshot, pod: Pod, rows: Rows, most: int) -> list[Near]:
 class _Lacks:
     """What every card of a view lacks for one container; arrays (device, column)."""
 
-    def __init__(self, view: View, share: Share, request: DeviceRequest, pod: Pod, snapshot: Snapshot) -> None:
+    def __init__(self, view: View, share: Share, request: DeviceRequest, demand: Demand, snapshot: Snapshot) -> None:
         nodes = view.nodes
-        ranks = card_ranks(view, share, request, pod, snapshot)
+        ranks = card_ranks(view, share, request, demand, snapshot)
         own = [0 if each is None else each for each in (share.slots, share.memory, share.cores)]
         wanted = np.broadcast_to(wanted_memory(view, request), nodes.memory.shape)
         least_cores = np.where(nodes.cores > 0, max(request.cores, 1), request.cores)
@@ -86,7 +86,7 @@ class _Lacks:
         self._slots: Int64Array = np.maximum(0, 1 - (view.free_slots - own[0])).astype(np.int64)
         self._memory: Int64Array = np.maximum(0, wanted - (view.free_memory - own[1]))
         self._cores: Int64Array = np.maximum(0, least_cores - (view.free_cores - own[2]))
-        alone = request.cores >= EXCLUSIVE_CORES or pod.policies.card.mutex
+        alone = request.cores >= EXCLUSIVE_CORES or demand.policies.card.mutex
         held = view.requested.slots + own[0] > 0
         self._occupied = (view.requested.exclusive > 0) | (held if alone else False)
         cost = self._slots * _WHOLE + self._memory * _WHOLE // np.maximum(nodes.memory, 1)

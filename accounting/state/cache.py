@@ -13,7 +13,7 @@ from accounting.holdings import Total
 from accounting.node import Node
 from accounting.pod_record import PodRecord, State
 from accounting.pod_state import TRANSITIONS, PodEvent, PodState
-from accounting.quota_scope import Selector
+from accounting.quota_scope import PodScope, Selector
 from accounting.state.dump import Dump, name_order
 from accounting.state.requested import Requested
 from accounting.state.rows import NodeRows
@@ -94,8 +94,8 @@ class Cache:
         """
         return self._requested.total(namespace, selector, 0 if vendor is None else self._rows.vendors[vendor])
 
-    def charges(self, namespace: str) -> Mapping[str, int]:
-        """Return all that a namespace is charged now, of all vendors, by the name of the charge."""
+    def charges(self, namespace: str) -> Mapping[tuple[PodScope, str], int]:
+        """Return all that a namespace is charged now, of all vendors, by pod scope and name of the charge."""
         return self._requested.charges(namespace)
 
     @property

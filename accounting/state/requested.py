@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from accounting.holdings import Total
 from accounting.node import Node
 from accounting.pod_record import PodRecord
-from accounting.quota_scope import Selector
+from accounting.quota_scope import PodScope, Selector
 from accounting.state.rows import NodeRows
 from accounting.state.slices import SliceTable
 from accounting.state.usage import NamespaceSums, charge_names
@@ -35,9 +35,9 @@ class Requested:
         sums = self._namespaces.of(namespace, selector)
         return Total(*(sums.get(name, 0) for name in charge_names(vendor)))
 
-    def charges(self, namespace: str) -> Mapping[str, int]:
-        """Return everything that the namespace's pods are charged, of all vendors, by name."""
-        return self._namespaces.of(namespace)
+    def charges(self, namespace: str) -> Mapping[tuple[PodScope, str], int]:
+        """Return everything that the namespace's pods are charged, of all vendors, by pod scope and name."""
+        return self._namespaces.by_scope(namespace)
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that are charged, sorted."""

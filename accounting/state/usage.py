@@ -73,6 +73,14 @@ class NamespaceSums:
                     found[name] = found.get(name, 0) + amount
         return found
 
+    def by_scope(self, namespace: str) -> dict[tuple[PodScope, str], int]:
+        """Return the namespace's sums by pod scope and name."""
+        return {
+            (scope, name): amount
+            for scope, sums in self._sums.get(namespace, {}).items()
+            for name, amount in sums.amounts.items()
+        }
+
     def namespaces(self) -> list[str]:
         """Return the namespaces with pods, sorted."""
         return sorted(self._sums)

@@ -15,6 +15,7 @@ from accounting.answers.preemption.candidates import Preemptor
 from accounting.answers.preemption.node_search import NodeSearch, Offer, Outcome
 from accounting.answers.preemption.removal import without
 from accounting.answers.preemption.search import MOST_SETS
+from accounting.demand import Demand
 from accounting.quota import Budget
 from accounting.state import BoolArray, Snapshot, View
 
@@ -51,7 +52,7 @@ def _judged(snapshot: Snapshot, preemptor: Preemptor, nodes: Sequence[NodeSearch
     """Answer what these nodes ask; returns those that ask on."""
     view = without(snapshot, [(node.removal, node.masks(), node.also_gone) for node in nodes])
     fits = _fits(snapshot, preemptor, nodes, view).tolist()
-    is_open = node_open(view, preemptor.pod, snapshot).tolist()
+    is_open = node_open(view, Demand.of(preemptor.pod), snapshot).tolist()
     going_on, start = [], 0
     for node in nodes:
         end = start + len(node.asked)

@@ -8,16 +8,17 @@ highest priority first, then the longest refused; a rate limit over all and one 
 that does not lead.
 
     something may have become free on nodes -> a moment later, one round over these nodes:
-        each refused pod in order: does it fit beside those woken before it? patch it : pass over all of its demand
+        each refused pod in order: does it fit beside those woken before it? patch it : pass over all of its group
     a round that woke somebody is followed by another one, in case the pod does not take what it was woken for; three
     rounds at most, so a change that helps nobody is forgotten
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from accounting.pod import Pod
 from extender.cluster import Cluster
@@ -25,6 +26,7 @@ from extender.convert import RETRY_AT
 from extender.kube.client import MERGE_PATCH, KubeClient
 from extender.kube.paths import PODS, api_path
 from extender.live.leading import Leadership
+from extender.live.waking.charges import ChargesAtRefusal
 from extender.live.waking.refused import Refused, RefusedPods
 from extender.live.waking.simulation import Trial
 from extender.live.watching import Facts
@@ -55,7 +57,7 @@ class WakeSettings:
     rounds: int = 3
     """Rounds that one change brings about at most: who was woken may not come, or be refused for another reason."""
     judged_per_round: int = 500
-    """Pods judged in one round; of a demand that does not fit only the first one is."""
+    """Pods judged in one round; of a group that does not fit only the first one is."""
     share_of_loop: float = 0.25
     """Of the time in which a round judges, that much is its own; the verbs have the rest."""
 
@@ -85,25 +87,25 @@ class Waker:
         self._refused = RefusedPods(self._settings.remembered)
         self._dirty: dict[str, int] = {}  # node -> rounds that it may still bring about
         self._all_dirty = False
-        # Namespace -> what it was charged when its quota refused a pod, or may have refused it on some node.
-        self._over_quota: dict[str, Mapping[str, int]] = {}
+        self._charges = ChargesAtRefusal(cluster.cache.charges)
         self._changed = asyncio.Event()
         self._tokens = self._settings.burst
         self._filled_at = 0.0
-        self._patches: set[asyncio.Task[None]] = set()
+        self._tasks: asyncio.TaskGroup
+        """Patches, and rounds to come; they end with `run`."""
         cluster.on_freed = self.freed
 
     def refused(self, pod: Pod) -> None:
         """Filter refused a pod on every node."""
         facts = self._facts.pods.get(pod.uid)
         self._refused.put(pod, 0 if facts is None else facts.priority, asyncio.get_running_loop().time())
-        quota = self._cluster.quota_check(pod)
-        if quota.exceeded or quota.budget is not None:
-            self._over_quota[pod.namespace] = self._cluster.cache.charges(pod.namespace)
+        self._note_charges(pod)
 
     def passed(self, uid: str) -> None:
         """Filter found a node for a pod, or the pod is bound or gone."""
         self._refused.drop(uid)
+        if not len(self._refused):
+            self._charges.clear()
 
     def freed(self, node: str) -> None:
         """Something may have become free on a node."""
@@ -118,23 +120,28 @@ class Waker:
             self._changed.set()
 
     async def run(self) -> None:
-        """Wake pods until cancelled."""
-        while True:
+        """Wake pods until cancelled; what was started meanwhile ends with it."""
+        async with asyncio.TaskGroup() as self._tasks:
+            while True:
+                await self._turn()
+
+    async def _turn(self) -> None:
+        """Wait for a change, or for the time to look at the leadership, and go through one round."""
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS[self.is_on_duty]):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        ready = self.is_ready()
+        if ready and not self.is_on_duty:
+            await self._take_up()
+        self.is_on_duty = ready
+        if self._changed.is_set():
+            await asyncio.sleep(self._settings.debounce_seconds)
             try:
-                async with asyncio.timeout(_LOOK_SECONDS[self.is_on_duty]):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-            ready = self.is_ready()
-            if ready and not self.is_on_duty:
-                await self._take_up()
-            self.is_on_duty = ready
-            if self._changed.is_set():
-                await asyncio.sleep(self._settings.debounce_seconds)
-                try:
-                    await self._round_over_changes()
-                except Exception:  # noqa: BLE001 - a round with a bug must not be the last one
-                    logger().exception("waking failed")
+                await self._round_over_changes()
+            except Exception:  # noqa: BLE001 - a round with a bug must not be the last one
+                logger().exception("waking failed")
 
     async def _take_up(self) -> None:
         """Take up the pods that another replica, or this one before a restart, refused and may have owed a wake."""
@@ -153,21 +160,17 @@ class Waker:
         self._dirty, self._all_dirty = {}, False
         if not self.is_ready():
             return
-        if everywhere or self._has_quota_again():
+        # Both are asked: the charges must be looked at in every round.
+        if self._charges.have_fallen(self._refused.has_namespace) or everywhere:
             dirty = dict.fromkeys(self._cluster.cache.node_names(), self._settings.rounds)
         if dirty:
             await self._round(dirty)
 
-    def _has_quota_again(self) -> bool:
-        """Whether a namespace whose quota had refused pods is charged less now; they may be placed on any node."""
-        smaller = [namespace for namespace, then in self._over_quota.items() if self._is_charged_less(namespace, then)]
-        for namespace in smaller:
-            del self._over_quota[namespace]
-        return bool(smaller)
-
-    def _is_charged_less(self, namespace: str, then: Mapping[str, int]) -> bool:
-        now = self._cluster.cache.charges(namespace)
-        return any(now.get(name, 0) < before for name, before in then.items())
+    def _note_charges(self, pod: Pod) -> None:
+        """Note what the pod's namespace is charged, if a quota has a say in whether it is placed."""
+        quota = self._cluster.quota_check(pod)
+        if quota.exceeded or quota.budget is not None:
+            self._charges.note(pod.namespace)
 
     async def _round(self, rounds: dict[str, int]) -> None:
         """Go through the refused pods in order and wake those that fit together on these nodes."""
@@ -179,8 +182,10 @@ class Waker:
             if refused is None:
                 break
             placed = trial.place(refused.pod)
-            if placed is not None:
-                order.more_of_this_demand()
+            if placed is None:
+                self._note_charges(refused.pod)
+            else:
+                order.more_of_this_group()
                 wait = refused.woken_at + self._settings.pod_seconds - started
                 if wait <= 0:
                     out_of_tokens = not self._take_token(started)
@@ -194,18 +199,20 @@ class Waker:
                     trial.hold(placed)
             await asyncio.sleep((loop.time() - started) * (1 / self._settings.share_of_loop - 1))
         if out_of_tokens:
-            loop.call_later(_FEW_TOKENS / self._settings.per_second, self._mark, rounds)
+            self._start(self._mark_later(_FEW_TOKENS / self._settings.per_second, rounds))
         elif again < float("inf"):
-            loop.call_later(again, self._mark, {node: left - 1 for node, left in rounds.items() if left > 1})
+            self._start(self._mark_later(again, {node: left - 1 for node, left in rounds.items() if left > 1}))
 
     def _wake(self, refused: Refused, now: float) -> None:
         refused.woken_at, refused.asked_again = now, False
-        task = asyncio.get_running_loop().create_task(self._patch(refused))
-        self._patches.add(task)
-        task.add_done_callback(self._patches.discard)
+        self._start(self._patch(refused))
 
-    def _mark(self, rounds: dict[str, int]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.create_task(_logged(work))
+
+    async def _mark_later(self, seconds: float, rounds: dict[str, int]) -> None:
         """Bring about a round over nodes that had one before."""
+        await asyncio.sleep(seconds)
         for node, left in rounds.items():
             self._dirty[node] = max(left, self._dirty.get(node, 0))
         if self._dirty:
@@ -239,3 +246,11 @@ class Waker:
             return False
         self._tokens -= 1
         return True
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    """Do some work; a bug in it is logged, and the rest goes on."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - it must not end the others
+        logger().exception("waking failed")

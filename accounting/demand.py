@@ -7,8 +7,6 @@ demands; equal demands fit the same cards of the same state. What decides beside
 questions, stands in a named key next to it (`accounting.answers.claims.PlacementKey`, `QuotaKey` here).
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from accounting.pod import ContainerKind, DeviceRequest, Pod
@@ -36,9 +34,8 @@ class ContainerDemand(NamedTuple):
         return ContainerDemand(self.kind, next((each for each in self.requests if each.vendor == vendor), None))
 
 
-@dataclass(frozen=True)
-class Demand:
-    """What a pod asks for. Made once per question; its hash is worked out once."""
+class Demand(NamedTuple):
+    """What a pod asks for. A tuple, since every question makes one and looks it up: 2 microseconds together."""
 
     containers: tuple[ContainerDemand, ...]
     """In the order of `Pod.containers`."""
@@ -60,14 +57,7 @@ class Demand:
             not pod.invalid,
         )
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.containers, self.selection, self.policies, self.further_selections, self.is_valid))
-
-    @cached_property
+    @property
     def parts(self) -> tuple["Demand", ...]:
         """What it asks of each vendor's cards, in the order of its selections; itself if it asks one vendor only.
 

@@ -12,7 +12,7 @@ from accounting.pod import ContainerKind, DeviceRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ContainerRequest:
     """A container that asks for cards."""
 
     position: int
@@ -25,27 +25,27 @@ class Asking:
 class Phases:
     """Sidecars and apps, which stay, and the inits, each with the number of `shared` that are declared before it."""
 
-    shared: tuple[Asking, ...]
-    inits: tuple[tuple[Asking, int], ...]
+    shared: tuple[ContainerRequest, ...]
+    inits: tuple[tuple[ContainerRequest, int], ...]
 
     @classmethod
     def of(cls, demand: Demand) -> "Phases":
         """Return a pod's phases."""
-        shared: list[Asking] = []
-        inits: list[tuple[Asking, int]] = []
-        for position, container in enumerate(demand.containers):
-            if container.request is None:
+        shared: list[ContainerRequest] = []
+        inits: list[tuple[ContainerRequest, int]] = []
+        for position, asked in enumerate(demand.containers):
+            if asked.request is None:
                 continue
-            asking = Asking(position, container.kind, container.request)
-            if asking.kind is ContainerKind.INIT:
-                inits.append((asking, len(shared)))
+            container = ContainerRequest(position, asked.kind, asked.request)
+            if container.kind is ContainerKind.INIT:
+                inits.append((container, len(shared)))
             else:
-                shared.append(asking)
+                shared.append(container)
         return cls(tuple(shared), tuple(inits))
 
     def others_before(self, position: int) -> bool:
         """Whether some other container has chosen cards on the copy where this one is fitted."""
-        for asking, before in self.inits:
-            if asking.position == position:
+        for container, before in self.inits:
+            if container.position == position:
                 return before > 0
         return bool(self.shared) and self.shared[0].position != position

@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from accounting.answers.allocate import allocate
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards, memory_of
 from accounting.cards.footprint import Footprint
 from accounting.cards.greedy import Preference, choose
@@ -109,7 +109,7 @@ def _one_by_one(
     positions = {uuid: at for at, uuid in uuids.items()}
     preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind).on(view)
     mask, mutex = accepted(view, pod.selection, snapshot), pod.policies.card.mutex
-    copy, shared, allocation = Share.of(view), Share.of(view), list(placed)
+    copy, shared, allocation = Assignment.of(view), Assignment.of(view), list(placed)
     for place, rows in enumerate(placed):
         if pod.containers[place].kind is not ContainerKind.INIT:
             _book(shared, rows, positions)
@@ -132,9 +132,9 @@ def _one_by_one(
     return tuple(allocation)
 
 
-def _book(share: Share, rows: Sequence[DeviceRow], positions: dict[str, int]) -> None:
+def _book(assignment: Assignment, rows: Sequence[DeviceRow], positions: dict[str, int]) -> None:
     for row in rows:
-        share.book(np.array([positions[row.uuid]]), row.memory, row.cores)
+        assignment.book(np.array([positions[row.uuid]]), row.memory, row.cores)
 
 
 def _ways(asked: Case, name: str, placed: Allocation) -> list[Allocation] | None:

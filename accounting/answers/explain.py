@@ -12,7 +12,7 @@ import numpy as np
 from accounting.answers.allocate import Placement, allocate, allocate_demand
 from accounting.answers.filter import filter_demand
 from accounting.answers.rejection import ABSENT, CHECKS, FITS, card_ranks
-from accounting.cards import STEPS, Share, fit_pod, wanted_memory
+from accounting.cards import STEPS, Assignment, fit_pod, wanted_memory
 from accounting.demand import Demand
 from accounting.errors import InvariantViolation
 from accounting.holdings import Total, pod_total, requested_total
@@ -116,8 +116,8 @@ def _card_reasons(
     request = demand.containers[int(fit.failed_at[0])].request
     if request is None:
         return ()
-    share = fit.shares[int(fit.failed_at[0])]
-    ranks = card_ranks(view, share, request, demand, snapshot)[:, 0]
+    assignment = fit.assignments[int(fit.failed_at[0])]
+    ranks = card_ranks(view, assignment, request, demand, snapshot)[:, 0]
     reasons: dict[Code, list[int]] = {}
     for rank in sorted({int(rank) for rank in ranks} - {ABSENT, FITS}, reverse=True):
         cards = np.flatnonzero(ranks == rank)
@@ -129,7 +129,9 @@ def _card_reasons(
     if doubted and code is not Code.SEARCH_LIMIT:
         prefix += ", and no other cards for the containers before it would help"
     found = [
-        Reason(each, f"{prefix}; {_numbers(each, cards, view, share, request)}", tuple(uuids[card] for card in cards))
+        Reason(
+            each, f"{prefix}; {_numbers(each, cards, view, assignment, request)}", tuple(uuids[card] for card in cards)
+        )
         for each, cards in reasons.items()
     ]
     if code is Code.INSUFFICIENT_MEMORY and code not in reasons:
@@ -155,7 +157,7 @@ def _so_far(fitting: int, request: DeviceRequest) -> str:
     return "" if request.count == 1 else f", {fitting} fit"
 
 
-def _numbers(code: Code, cards: list[int], view: View, share: Share, request: DeviceRequest) -> str:
+def _numbers(code: Code, cards: list[int], view: View, assignment: Assignment, request: DeviceRequest) -> str:
     """Return the numbers behind a code for these cards (device positions of a one-column view)."""
     nodes = view.nodes
     if code is Code.INSUFFICIENT_MEMORY and bool(np.all(nodes.layout[cards, 0] > 0)):
@@ -163,7 +165,7 @@ def _numbers(code: Code, cards: list[int], view: View, share: Share, request: De
         cores = f" and {request.cores} cores" if request.cores else ""
         return f"these cards in mig mode have no free place for an instance of at least {wanted_mib} MiB{cores}"
     if code is Code.INSUFFICIENT_MEMORY:
-        own = 0 if share.memory is None else share.memory
+        own = 0 if assignment.memory is None else assignment.memory
         free = (view.free_memory - own)[:, 0]
         wanted = np.broadcast_to(wanted_memory(view, request), free[:, np.newaxis].shape)[:, 0]
         cards = [card for card in cards if not nodes.layout[card, 0]]
@@ -176,20 +178,20 @@ def _numbers(code: Code, cards: list[int], view: View, share: Share, request: De
             f"{int(nodes.memory[best, 0])}{beside}"
         )
     if code is Code.INSUFFICIENT_CORES:
-        own_cores = 0 if share.cores is None else share.cores
+        own_cores = 0 if assignment.cores is None else assignment.cores
         best_cores = int(max((view.free_cores - own_cores)[cards, 0]))
         return f"cores {request.cores} wanted, the freest of these cards has {best_cores} free"
     if code is Code.INSUFFICIENT_SLOTS:
         return f"all slots are taken ({int(max(nodes.slots[cards, 0]))} on the largest of these cards)"
     if code is Code.EXCLUSIVE_CONFLICT:
-        return _exclusive(cards, view, share)
+        return _exclusive(cards, view, assignment)
     return _TEXT[code]
 
 
-def _exclusive(cards: list[int], view: View, share: Share) -> str:
+def _exclusive(cards: list[int], view: View, assignment: Assignment) -> str:
     held = view.requested.exclusive[:, 0] > 0
-    if share.exclusive is not None:
-        held = held | share.exclusive[:, 0]
+    if assignment.exclusive is not None:
+        held = held | assignment.exclusive[:, 0]
     taken = sum(bool(held[card]) for card in cards)
     texts = [
         (taken, "held exclusively by others"),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accounting.answers.rejection import CHECKS, card_ranks
-from accounting.cards import Share, fit_pod, wanted_memory
+from accounting.cards import Assignment, fit_pod, wanted_memory
 from accounting.demand import Demand
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.pod import DeviceRequest, Pod
@@ -59,11 +59,11 @@ def nearest(snapshot: Snapshot, pod: Pod, rows: Rows, most: int) -> list[Near]:
         view = snapshot.take(rows)
         fit = fit_pod(view, part, snapshot, choose_cards=False)
         for place in sorted(set(fit.failed_at[~fit.feasible].tolist()) - {-1}):
-            request, share = part.containers[place].request, fit.shares.get(place)
-            if request is None or share is None:
+            request, assignment = part.containers[place].request, fit.assignments.get(place)
+            if request is None or assignment is None:
                 continue
             columns = np.flatnonzero(~fit.feasible & (fit.failed_at == place))
-            lacks = _Lacks(view, share, request, part, snapshot)
+            lacks = _Lacks(view, assignment, request, part, snapshot)
             for cost, column in lacks.least(columns, snapshot.name_rank[rows], most):
                 near = Near(int(rows[column]), place, lacks.cards(column))
                 found.append((cost, int(snapshot.name_rank[rows[column]]), near))
@@ -76,10 +76,12 @@ def nearest(snapshot: Snapshot, pod: Pod, rows: Rows, most: int) -> list[Near]:
 class _Lacks:
     """What every card of a view lacks for one container; arrays (device, column)."""
 
-    def __init__(self, view: View, share: Share, request: DeviceRequest, demand: Demand, snapshot: Snapshot) -> None:
+    def __init__(
+        self, view: View, assignment: Assignment, request: DeviceRequest, demand: Demand, snapshot: Snapshot
+    ) -> None:
         nodes = view.nodes
-        ranks = card_ranks(view, share, request, demand, snapshot)
-        own = [0 if each is None else each for each in (share.slots, share.memory, share.cores)]
+        ranks = card_ranks(view, assignment, request, demand, snapshot)
+        own = [0 if each is None else each for each in (assignment.slots, assignment.memory, assignment.cores)]
         wanted = np.broadcast_to(wanted_memory(view, request), nodes.memory.shape)
         least_cores = np.where(nodes.cores > 0, max(request.cores, 1), request.cores)
         self._count = request.count

@@ -9,8 +9,8 @@ import numpy as np
 
 from accounting.answers.verdicts import CodeArray
 from accounting.cards import (
+    Assignment,
     Fit,
-    Share,
     accepted_modes,
     accepted_types,
     accepted_uuids,
@@ -47,18 +47,20 @@ FITS, ABSENT = len(CHECKS), -1
 _CODE_OF_RANK = np.array([CODE_NUMBER[code] for code in CHECKS], np.uint8)
 
 
-def card_ranks(view: View, share: Share, request: DeviceRequest, demand: Demand, snapshot: Snapshot) -> Int32Array:
+def card_ranks(
+    view: View, assignment: Assignment, request: DeviceRequest, demand: Demand, snapshot: Snapshot
+) -> Int32Array:
     """Return (device, column): the position in CHECKS of each card's first failed check, FITS or ABSENT."""
     nodes, requested = view.nodes, view.requested
-    own_slots = 0 if share.slots is None else share.slots
-    free_cores = view.free_cores - (0 if share.cores is None else share.cores)
+    own_slots = 0 if assignment.slots is None else assignment.slots
+    free_cores = view.free_cores - (0 if assignment.cores is None else assignment.cores)
     unused = (requested.slots + own_slots) == 0
     held = requested.exclusive > 0
-    if share.exclusive is not None:
-        held = held | share.exclusive
+    if assignment.exclusive is not None:
+        held = held | assignment.exclusive
     selection = demand.selection
     whole = request.cores >= EXCLUSIVE_CORES
-    memory = view.free_memory - (0 if share.memory is None else share.memory) >= wanted_memory(view, request)
+    memory = view.free_memory - (0 if assignment.memory is None else assignment.memory) >= wanted_memory(view, request)
     cores = (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0))
     modes = accepted_modes(view, selection, snapshot)
     if len(snapshot.layouts) > 1:
@@ -78,7 +80,7 @@ def card_ranks(view: View, share: Share, request: DeviceRequest, demand: Demand,
         ~view.overcommitted,
         ~held,
         view.free_slots > own_slots,
-        of_one_size(view, share, request) if request.one_size else None,
+        of_one_size(view, assignment, request) if request.one_size else None,
         unused if demand.policies.card.mutex else None,
         memory,
         cores,
@@ -104,13 +106,13 @@ def node_codes(part: View, fit: Fit, demand: Demand, snapshot: Snapshot, columns
     codes = np.zeros(len(columns), np.uint8)
     failed_at = fit.failed_at[columns]
     for position in sorted(set(failed_at.tolist()) - {-1}):
-        request, share = demand.containers[position].request, fit.shares.get(position)
-        if request is None or share is None:
+        request, assignment = demand.containers[position].request, fit.assignments.get(position)
+        if request is None or assignment is None:
             continue
         # All columns are ranked, although other containers failed in some: arrays of few columns cost by the call.
-        share = share if len(columns) == share.shape[1] else share.take(columns)
+        assignment = assignment if len(columns) == assignment.shape[1] else assignment.take(columns)
         here = failed_at == position
-        codes[here] = _codes(card_ranks(part, share, request, demand, snapshot), request.count)[here]
+        codes[here] = _codes(card_ranks(part, assignment, request, demand, snapshot), request.count)[here]
     codes[fit.limited[columns]] = CODE_NUMBER[Code.SEARCH_LIMIT]
     return codes
 

@@ -3,7 +3,7 @@
 It knows snapshots and one pod. It must not know quotas, other pods' claims or the wire.
 """
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards, free_instances, memory_of, of_one_size, wanted_memory
 from accounting.cards.exact_fit import STEPS
 from accounting.cards.fit import Fit, fit_pod
@@ -13,9 +13,9 @@ from accounting.cards.selection_mask import accepted, accepted_modes, accepted_t
 
 __all__ = [
     "STEPS",
+    "Assignment",
     "Fit",
     "Preference",
-    "Share",
     "accepted",
     "accepted_modes",
     "accepted_types",

@@ -2,7 +2,7 @@
 
 Why it exists: sidecars and apps are fitted on one shared copy of a node and each init on its own fork of it; this is
 the difference between such a copy and the snapshot, so that nothing of the snapshot is copied or changed. It must not
-choose cards. Invariant: an empty share costs nothing.
+choose cards. Invariant: an empty assignment costs nothing.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from accounting.state import BoolArray, Int32Array, Int64Array, Rows, View
 
 
 @dataclass(slots=True)
-class Share:
+class Assignment:
     """Amounts per card, shaped like a view; the arrays are None until something is booked."""
 
     shape: tuple[int, int]
@@ -26,13 +26,13 @@ class Share:
     """Flat numbers of the cells that were booked."""
 
     @classmethod
-    def of(cls, view: View) -> "Share":
-        """Return an empty share of a view."""
+    def of(cls, view: View) -> "Assignment":
+        """Return an empty assignment on a view."""
         return cls((view.devices, view.columns))
 
-    def fork(self) -> "Share":
+    def fork(self) -> "Assignment":
         """Return a copy that can be booked on its own."""
-        return Share(
+        return Assignment(
             self.shape,
             None if self.slots is None else self.slots.copy(),
             None if self.memory is None else self.memory.copy(),
@@ -41,9 +41,9 @@ class Share:
             list(self.cells),
         )
 
-    def take(self, columns: Rows) -> "Share":
-        """Return the share of these columns; which cells were booked is not kept."""
-        return Share(
+    def take(self, columns: Rows) -> "Assignment":
+        """Return the assignment on these columns; which cells were booked is not kept."""
+        return Assignment(
             (self.shape[0], len(columns)),
             None if self.slots is None else self.slots.take(columns, axis=1),
             None if self.memory is None else self.memory.take(columns, axis=1),
@@ -51,12 +51,12 @@ class Share:
             None if self.exclusive is None else self.exclusive.take(columns, axis=1),
         )
 
-    def column(self, column: int) -> "Share":
-        """Return the share of one column, with the cells that were booked."""
-        share = self.take(np.array([column]))
+    def column(self, column: int) -> "Assignment":
+        """Return the assignment on one column, with the cells that were booked."""
+        assignment = self.take(np.array([column]))
         columns = self.shape[1]
-        share.cells = [cells[cells % columns == column] // columns for cells in self.cells]
-        return share
+        assignment.cells = [cells[cells % columns == column] // columns for cells in self.cells]
+        return assignment
 
     def book(self, cells: Rows, memory: Int64Array | int, cores: int) -> None:
         """Add one row (1 slot, memory in MiB, cores in percent) to each of these cells."""

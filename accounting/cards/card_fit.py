@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.mig_profiles import EVERY_SLICE, MigLayout, options
 from accounting.pod import DeviceRequest
@@ -32,7 +32,7 @@ def wanted_memory(view: View, request: DeviceRequest) -> Int64Array | int:
 
 
 def fitting_cards(
-    view: View, share: Share, request: DeviceRequest, accepted_cards: BoolArray | None, *, mutex: bool
+    view: View, assignment: Assignment, request: DeviceRequest, accepted_cards: BoolArray | None, *, mutex: bool
 ) -> BoolArray:
     """Return (device, column): the cards that can take one row of the request on this copy.
 
@@ -40,14 +40,14 @@ def fitting_cards(
     not all requested; under the mutex policy only an unused card fits.
     """
     memory = wanted_memory(view, request)
-    if share.slots is None or share.memory is None or share.cores is None:
+    if assignment.slots is None or assignment.memory is None or assignment.cores is None:
         cards = view.requested.usable & (view.free_memory >= memory)
         cards &= view.free_cores >= request.cores
         used_slots, free_cores = view.requested.slots, view.free_cores
     else:
-        used_slots, free_cores = view.requested.slots + share.slots, view.free_cores - share.cores
-        cards = view.requested.usable & (view.free_slots > share.slots)
-        cards &= view.free_memory - share.memory >= memory
+        used_slots, free_cores = view.requested.slots + assignment.slots, view.free_cores - assignment.cores
+        cards = view.requested.usable & (view.free_slots > assignment.slots)
+        cards &= view.free_memory - assignment.memory >= memory
         cards &= free_cores >= request.cores
     if accepted_cards is not None:
         cards &= accepted_cards
@@ -55,10 +55,10 @@ def fitting_cards(
         cards &= (free_cores > 0) | (view.nodes.cores == 0)
     if mutex or request.cores >= EXCLUSIVE_CORES:
         cards &= used_slots == 0
-    if share.exclusive is not None:
-        cards &= ~share.exclusive
+    if assignment.exclusive is not None:
+        cards &= ~assignment.exclusive
     if request.one_size:
-        cards &= of_one_size(view, share, request)
+        cards &= of_one_size(view, assignment, request)
     return cards
 
 
@@ -79,9 +79,9 @@ def free_instances(view: View, request: DeviceRequest, layouts: Sequence[MigLayo
     return found
 
 
-def of_one_size(view: View, share: Share, request: DeviceRequest) -> BoolArray:
+def of_one_size(view: View, assignment: Assignment, request: DeviceRequest) -> BoolArray:
     """Return the cards whose rows all have the memory of the request, unused ones included (Kunlun's slices)."""
-    slots = view.requested.slots if share.slots is None else view.requested.slots + share.slots
-    memory = view.requested.memory if share.memory is None else view.requested.memory + share.memory
+    slots = view.requested.slots if assignment.slots is None else view.requested.slots + assignment.slots
+    memory = view.requested.memory if assignment.memory is None else view.requested.memory + assignment.memory
     same: BoolArray = memory == slots * np.int64(request.memory)
     return same

@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards, of_one_size, wanted_memory
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.phases import Phases
@@ -28,8 +28,8 @@ _MOST_SETS = 256
 _WORD_BITS = 16
 
 
-class Patterns:
-    """Answers about every card of a view; remembered, since sets build on smaller ones."""
+class ContainerSets:
+    """Answers about sets of containers on every card of a view; kept, since sets build on smaller ones."""
 
     def __init__(self, view: View, phases: Phases, accepted: BoolArray | None, *, mutex: bool) -> None:
         self.view = view
@@ -59,34 +59,34 @@ class Patterns:
 
     def beside(self, init: int, rows: int) -> BoolArray:
         """Return (device, column): the cards that can take an init while they hold this set."""
-        asking, before = self.phases.inits[init]
+        container, before = self.phases.inits[init]
         rows &= (1 << before) - 1
         known = self._beside.get((init, rows))
         if known is None:
-            known = self._beside[init, rows] = self._fits(rows, asking.request)
+            known = self._beside[init, rows] = self._fits(rows, container.request)
         return known
 
-    def of_cells(self, cells: Rows) -> "Patterns":
+    def of_cells(self, cells: Rows) -> "ContainerSets":
         """Return the same for some cards (flat numbers), as one row of columns."""
         accepted = None if self._accepted is None else self._accepted.reshape(-1)[cells][np.newaxis]
-        return Patterns(self.view.cells(cells), self.phases, accepted, mutex=self._mutex)
+        return ContainerSets(self.view.cells(cells), self.phases, accepted, mutex=self._mutex)
 
     def _fits(self, rows: int, request: DeviceRequest) -> BoolArray:
         return fitting_cards(self.view, self._holding(rows), request, self._accepted, mutex=self._mutex)
 
-    def _holding(self, rows: int) -> Share:
+    def _holding(self, rows: int) -> Assignment:
         """Return what every card would hold of the pod if it had this set."""
-        share = Share.of(self.view)
+        assignment = Assignment.of(self.view)
         asked = [each.request for place, each in enumerate(self.phases.shared) if rows >> place & 1]
         if not asked:
-            return share
+            return assignment
         one = (1, 1)
-        share.slots = np.full(one, len(asked), np.int32)
-        share.memory = np.full(one, 0, np.int64) + sum(wanted_memory(self.view, request) for request in asked)
-        share.cores = np.full(one, sum(request.cores for request in asked), np.int64)
+        assignment.slots = np.full(one, len(asked), np.int32)
+        assignment.memory = np.full(one, 0, np.int64) + sum(wanted_memory(self.view, request) for request in asked)
+        assignment.cores = np.full(one, sum(request.cores for request in asked), np.int64)
         if any(request.cores >= EXCLUSIVE_CORES for request in asked):
-            share.exclusive = np.ones(one, np.bool_)
-        return share
+            assignment.exclusive = np.ones(one, np.bool_)
+        return assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +99,24 @@ class Kinds:
     """(kind,) A card of each kind, by its flat number."""
 
 
-def kinds_of(patterns: Patterns) -> Kinds:
+def kinds_of(container_sets: ContainerSets) -> Kinds:
     """Number the cards' kinds. The numbers depend on what the cards are and on nothing else."""
-    sets = (1 << len(patterns.phases.shared)) + sum(1 << before for _, before in patterns.phases.inits)
+    sets = (1 << len(container_sets.phases.shared)) + sum(1 << before for _, before in container_sets.phases.inits)
     if sets <= _FEW_SETS:
-        return _by_sets(patterns)
-    rough = _numbered(_numbers(patterns))
+        return _by_sets(container_sets)
+    rough = _numbered(_numbers(container_sets))
     if sets > _MOST_SETS:
         return rough
-    kinds = _by_sets(patterns.of_cells(rough.cells))
+    kinds = _by_sets(container_sets.of_cells(rough.cells))
     return Kinds(kinds.of[0][rough.of], rough.cells[kinds.cells])
 
 
-def _by_sets(patterns: Patterns) -> Kinds:
+def _by_sets(container_sets: ContainerSets) -> Kinds:
     """Cards are of one kind if every set has the same answer on them."""
-    shared, inits = patterns.phases.shared, patterns.phases.inits
+    shared, inits = container_sets.phases.shared, container_sets.phases.inits
     answers = chain(
-        (patterns.together(rows) for rows in range(1, 1 << len(shared))),
-        (patterns.beside(init, rows) for init, (_, before) in enumerate(inits) for rows in range(1 << before)),
+        (container_sets.together(rows) for rows in range(1, 1 << len(shared))),
+        (container_sets.beside(init, rows) for init, (_, before) in enumerate(inits) for rows in range(1 << before)),
     )
     words: list[Int64Array] = []
     for place, answer in enumerate(answers):
@@ -127,12 +127,12 @@ def _by_sets(patterns: Patterns) -> Kinds:
     return _numbered(words)
 
 
-def _numbers(patterns: Patterns) -> list[Int64Array]:
+def _numbers(container_sets: ContainerSets) -> list[Int64Array]:
     """Return the numbers of a card on which every answer depends."""
-    view, phases = patterns.view, patterns.phases
+    view, phases = container_sets.view, container_sets.phases
     asked = [each.request for each in phases.shared] + [each.request for each, _ in phases.inits]
     keys = [
-        patterns.usable.astype(np.int64),
+        container_sets.usable.astype(np.int64),
         np.clip(view.free_slots, 0, len(asked)).astype(np.int64),
         view.free_memory,
         view.free_cores,
@@ -141,9 +141,9 @@ def _numbers(patterns: Patterns) -> list[Int64Array]:
     if any(request.memory_percentage for request in asked):
         keys.append(view.nodes.memory)
     of_one = [request for request in dict.fromkeys(asked) if request.one_size]
-    keys += [of_one_size(view, Share.of(view), request).astype(np.int64) for request in of_one]
+    keys += [of_one_size(view, Assignment.of(view), request).astype(np.int64) for request in of_one]
     # What cannot be used at all is of one kind.
-    return [np.where(patterns.usable, key, 0) for key in keys]
+    return [np.where(container_sets.usable, key, 0) for key in keys]
 
 
 def _numbered(keys: list[Int64Array]) -> Kinds:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards, wanted_memory
-from accounting.cards.container_sets import Kinds, Patterns, kinds_of
+from accounting.cards.container_sets import ContainerSets, Kinds, kinds_of
 from accounting.cards.greedy import Preference, bound_columns, enough
 from accounting.cards.largest_first import place_largest_first
 from accounting.cards.search import ANY_NUMA, Group, Outcome, Question, Search, State, Steps
@@ -42,35 +42,35 @@ class Decision:
     """Columns that needed the exact search."""
 
 
-class Table:
+class KindTable:
     """The kinds of cards in a view, and what they can take."""
 
-    def __init__(self, patterns: Patterns) -> None:
-        self.kinds: Kinds = kinds_of(patterns)
-        self.patterns = patterns.of_cells(self.kinds.cells)
+    def __init__(self, container_sets: ContainerSets) -> None:
+        self.kinds: Kinds = kinds_of(container_sets)
+        self.container_sets = container_sets.of_cells(self.kinds.cells)
         self._together: dict[int, list[bool]] = {}
         self._beside: dict[tuple[int, int], list[bool]] = {}
-        self.search = Search(question_of(patterns.phases), self)
+        self.search = Search(question_of(container_sets.phases), self)
 
     def together(self, kind: int, rows: int) -> bool:
         """Whether a card of this kind can take the set of sidecars and apps."""
         known = self._together.get(rows)
         if known is None:
-            known = self._together[rows] = self.patterns.together(rows)[0].tolist()
+            known = self._together[rows] = self.container_sets.together(rows)[0].tolist()
         return known[kind]
 
     def beside(self, kind: int, init: int, rows: int) -> bool:
         """Whether it can take an init while it holds the set."""
         known = self._beside.get((init, rows))
         if known is None:
-            known = self._beside[init, rows] = self.patterns.beside(init, rows)[0].tolist()
+            known = self._beside[init, rows] = self.container_sets.beside(init, rows)[0].tolist()
         return known[kind]
 
     def useful(self) -> BoolArray:
         """(kind,) Whether such a card can take anything at all."""
-        shared, inits = self.patterns.phases.shared, self.patterns.phases.inits
-        alone = [self.patterns.together(1 << j) for j in range(len(shared))]
-        alone += [self.patterns.beside(init, 0) for init in range(len(inits))]
+        shared, inits = self.container_sets.phases.shared, self.container_sets.phases.inits
+        alone = [self.container_sets.together(1 << j) for j in range(len(shared))]
+        alone += [self.container_sets.beside(init, 0) for init in range(len(inits))]
         useful: BoolArray = np.logical_or.reduce(alone)[0]
         return useful
 
@@ -86,7 +86,7 @@ def question_of(phases: Phases) -> Question:
             first[j] = first[j - 1]
     return Question(
         shared=tuple(each.request.count for each in shared),
-        inits=tuple(asking.request.count for asking, _ in phases.inits),
+        inits=tuple(container.request.count for container, _ in phases.inits),
         alike=tuple(sum(1 << j for j, other in enumerate(first) if other == own) for own in first),
     )
 
@@ -108,7 +108,7 @@ def decide(view: View, phases: Phases, accepted: BoolArray | None, preference: P
         limited[hopeful] = True
         return Decision(feasible, limited, len(hopeful))
     part, accepted = _part(view, accepted, hopeful)
-    table = Table(Patterns(part, phases, accepted, mutex=mutex))
+    table = KindTable(ContainerSets(part, phases, accepted, mutex=mutex))
     questions = _questions(table, numa_of(part, preference))
     outcomes = _ask_all(table, questions)
     placed = np.array([outcome is Outcome.PLACED for outcome in outcomes])
@@ -147,10 +147,10 @@ def _hopeful(
     view: View, phases: Phases, accepted: BoolArray | None, preference: Preference, *, mutex: bool
 ) -> BoolArray:
     """Return (column,): False where some container alone, or all together, ask for more than there is."""
-    empty = Share.of(view)
+    empty = Assignment.of(view)
     hopeful = np.ones(view.columns, np.bool_)
     asked = [each.request for each in phases.shared]
-    requests = dict.fromkeys([*asked, *(asking.request for asking, _ in phases.inits)])
+    requests = dict.fromkeys([*asked, *(container.request for container, _ in phases.inits)])
     # The largest first: a pod that is too large for every node costs one look.
     for request in sorted(requests, key=lambda request: (-request.memory, -request.memory_percentage)):
         if not hopeful.any():
@@ -198,33 +198,35 @@ def _sum(array: Int64Array) -> Int64Array:
     return sums
 
 
-def _possible(table: Table, counts: Int64Array) -> BoolArray:
+def _possible(table: KindTable, counts: Int64Array) -> BoolArray:
     """Return (question,): False where some containers together need more cards than all cards can take of them.
 
     `counts`: (question, kind). The containers: every set of sidecars and apps, and every set of the sidecars before an
     init with that init.
     """
-    phases, patterns = table.patterns.phases, table.patterns
+    phases, container_sets = table.container_sets.phases, table.container_sets
     possible = np.ones(len(counts), np.bool_)
     if len(phases.shared) > _EVERY_SUBSET:
         return possible
     needs = [each.request.count for each in phases.shared]
     rooms = {0: np.zeros(counts.shape[1], np.int64)}
-    with_init = [{0: patterns.beside(init, 0)[0].astype(np.int64)} for init in range(len(phases.inits))]
+    with_init = [{0: container_sets.beside(init, 0)[0].astype(np.int64)} for init in range(len(phases.inits))]
     for rows in range(1, 1 << len(needs)):
         members = [j for j in range(len(needs)) if rows >> j & 1]
         need = sum(needs[j] for j in members)
-        together = patterns.together(rows)[0]
+        together = container_sets.together(rows)[0]
         smaller = np.maximum.reduce([rooms[rows ^ 1 << j] for j in members])
         rooms[rows] = np.where(together, len(members), smaller)
         possible &= counts @ rooms[rows] >= need
-        for init, (asking, before) in enumerate(phases.inits):
+        for init, (container, before) in enumerate(phases.inits):
             if rows >> before:
                 continue
             known = with_init[init]
             smaller = np.maximum.reduce([known[rows ^ 1 << j] for j in members])
-            known[rows] = np.maximum(smaller, np.where(together, len(members) + patterns.beside(init, rows)[0], 0))
-            possible &= counts @ known[rows] >= need + asking.request.count
+            known[rows] = np.maximum(
+                smaller, np.where(together, len(members) + container_sets.beside(init, rows)[0], 0)
+            )
+            possible &= counts @ known[rows] >= need + container.request.count
     return possible
 
 
@@ -244,7 +246,7 @@ class _Questions:
     """(question, kind) Cards."""
 
 
-def _questions(table: Table, numa: Int64Array | None) -> _Questions:
+def _questions(table: KindTable, numa: Int64Array | None) -> _Questions:
     kinds = table.kinds.of
     useful = table.useful()
     numbers = kinds + 1 if numa is None else kinds + 1 + (numa - ANY_NUMA) * (len(useful) + 1)
@@ -266,7 +268,7 @@ def _questions(table: Table, numa: Int64Array | None) -> _Questions:
     return _Questions(of, states, columns.tolist(), counts)
 
 
-def _ask_all(table: Table, questions: _Questions) -> list[Outcome]:
+def _ask_all(table: KindTable, questions: _Questions) -> list[Outcome]:
     """Answer every question; the steps are shared out evenly, what one does not need goes to those after it.
 
     With very many questions the first ones get what most questions need, and the last ones get none.

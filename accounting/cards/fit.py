@@ -6,7 +6,7 @@ texts. Invariant: it reads a view and changes nothing in it; all or nothing per 
 Sidecars and apps are fitted one after another on one shared copy of each node. Then each init, in spec order, is
 fitted on its own fork, which holds only the sidecars declared before it. The choice of cards is greedy at first,
 container by container. Where that fails and other cards for an earlier container could have helped, the exact search
-decides (`complete`), and the cards are those of the first placement in the order of preference (`guide`).
+decides (`exact_fit`), and the cards are those of the first placement in the order of preference (`lookahead`).
 
 Only a yes or no is needed for filter. There the last container, unless an init, and every init need no choice of cards,
 because nothing is fitted after them on the same copy. A sidecar with only inits after it still needs one: they see it.
@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards, memory_of, wanted_memory
-from accounting.cards.container_sets import Patterns
-from accounting.cards.exact_fit import Decision, Table, decide, known_placement
+from accounting.cards.container_sets import ContainerSets
+from accounting.cards.exact_fit import Decision, KindTable, decide, known_placement
 from accounting.cards.footprint import Footprint
 from accounting.cards.greedy import Preference, choose, choose_by_links, enough, ranking
-from accounting.cards.lookahead import Guide
+from accounting.cards.lookahead import Lookahead
 from accounting.cards.selection_mask import accepted
 from accounting.demand import Demand
-from accounting.phases import Asking, Phases
+from accounting.phases import ContainerRequest, Phases
 from accounting.pod import DeviceRequest
 from accounting.state import BoolArray, Int32Array, Int64Array, Rows, Snapshot, View
 
@@ -41,7 +41,7 @@ class Fit:
     """(column,) Not decided, because the exact search ran out of steps."""
     searched: int = 0
     """Columns that went to the exact search."""
-    shares: dict[int, Share] = field(default_factory=dict)
+    assignments: dict[int, Assignment] = field(default_factory=dict)
     """Container position -> the copy on which it was fitted. In a failed column it is as that container saw it."""
     chosen: dict[int, list[Rows]] = field(default_factory=dict)
     """Container position -> the chosen device position per column, one array per card, in order of preference."""
@@ -78,7 +78,7 @@ def _search(fitting: "_Fitting", columns: Rows, demand: Demand, snapshot: Snapsh
         return
     for column in columns[decision.feasible].tolist():
         alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
-        alone.ask_guide()
+        alone.look_ahead()
         _merge(fit, column, alone.run())
     if fitting.topologies:
         # Links may have led the greedy choice astray where that without them, which filter makes, succeeds.
@@ -108,7 +108,7 @@ class _Fitting:
     def __init__(self, view: View, demand: Demand, snapshot: Snapshot, *, choose_cards: bool) -> None:
         self.view = view
         self.choose_cards = choose_cards
-        self.guide: Guide | None = None
+        self.lookahead: Lookahead | None = None
         """Chooses the cards of sidecars and apps, on a view of one column that has a placement."""
         self.preference = Preference(demand.policies, numa_bind=demand.selection.numa_bind)
         # Only where the cards themselves are wanted: a yes or no does not depend on links.
@@ -121,23 +121,23 @@ class _Fitting:
         )
 
     def run(self) -> Fit:
-        """Choose greedily, or as the guide says."""
-        shared, choose_cards = Share.of(self.view), self.choose_cards
-        forks: list[tuple[Asking, Share]] = []
+        """Choose greedily, or as the lookahead says."""
+        shared, choose_cards = Assignment.of(self.view), self.choose_cards
+        forks: list[tuple[ContainerRequest, Assignment]] = []
         inits = list(self._phases.inits)
-        for place, asking in enumerate(self._phases.shared):
+        for place, container in enumerate(self._phases.shared):
             while inits and inits[0][1] == place:
                 forks.append((inits.pop(0)[0], shared.fork()))
             followed = bool(inits) or place + 1 < len(self._phases.shared)
-            self._fit_container(asking, shared, place, needs_choice=choose_cards or followed)
-        forks += [(asking, shared.fork()) for asking, _ in inits]
-        for asking, fork in forks:
-            self._fit_container(asking, fork, None, needs_choice=False)
+            self._fit_container(container, shared, place, needs_choice=choose_cards or followed)
+        forks += [(container, shared.fork()) for container, _ in inits]
+        for container, fork in forks:
+            self._fit_container(container, fork, None, needs_choice=False)
         if choose_cards and forks and self.fit.feasible.any():
             self._choose_for_inits(shared, forks)
         return self.fit
 
-    def _choose_for_inits(self, shared: Share, forks: list[tuple[Asking, Share]]) -> None:
+    def _choose_for_inits(self, shared: Assignment, forks: list[tuple[ContainerRequest, Assignment]]) -> None:
         """Choose the inits' cards, so that little is held: one after another in spec order, or the largest first.
 
         The second where it leaves a smaller footprint.
@@ -153,15 +153,17 @@ class _Fitting:
             }
         self.fit.chosen.update(chosen)
 
-    def _chosen_in(self, shared: Share, forks: list[tuple[Asking, Share]]) -> tuple[dict[int, list[Rows]], Footprint]:
+    def _chosen_in(
+        self, shared: Assignment, forks: list[tuple[ContainerRequest, Assignment]]
+    ) -> tuple[dict[int, list[Rows]], Footprint]:
         """Choose the inits' cards in this order; each adds as little as it can to what the pod would hold so far."""
         merged, chosen = Footprint(shared), {}
-        for asking, fork in forks:
-            growth = merged.growth(fork, self.view, asking.request)
-            cards = self._cards(asking.request, fork)
-            own = chosen[asking.position] = self._choose(cards, asking.request, fork, growth)
+        for container, fork in forks:
+            growth = merged.growth(fork, self.view, container.request)
+            cards = self._cards(container.request, fork)
+            own = chosen[container.position] = self._choose(cards, container.request, fork, growth)
             booked = fork.fork()
-            self._book(own, asking.request, booked)
+            self._book(own, container.request, booked)
             merged.raise_to(booked)
         return chosen, merged
 
@@ -169,9 +171,9 @@ class _Fitting:
         """Return (column,): where a container found no cards and another choice before it might have left some."""
         failed_at = self.fit.failed_at
         doubtful = np.zeros(self.view.columns, np.bool_)
-        for asking in (*self._phases.shared, *(init for init, _ in self._phases.inits)):
-            if self._phases.others_before(asking.position):
-                doubtful |= failed_at == asking.position
+        for container in (*self._phases.shared, *(init for init, _ in self._phases.inits)):
+            if self._phases.others_before(container.position):
+                doubtful |= failed_at == container.position
         return doubtful
 
     def decide(self, columns: Rows) -> Decision:
@@ -182,45 +184,49 @@ class _Fitting:
             accepted_cards = None if accepted_cards is None else accepted_cards.take(columns, axis=1)
         return decide(view, self._phases, accepted_cards, self.preference, mutex=self._mutex)
 
-    def ask_guide(self) -> None:
-        """Let a guide choose the cards of sidecars and apps in the view's one column, which has a placement."""
+    def look_ahead(self) -> None:
+        """Let a lookahead choose the cards of sidecars and apps in the view's one column, which has a placement."""
         view, mask, preference = self.view, self._accepted, self.preference
-        table = Table(Patterns(view, self._phases, mask, mutex=self._mutex))
+        table = KindTable(ContainerSets(view, self._phases, mask, mutex=self._mutex))
         known = known_placement(view, self._phases, mask, preference, mutex=self._mutex)
-        self.guide = Guide(table, view, preference, known)
+        self.lookahead = Lookahead(table, view, preference, known)
 
-    def _fit_container(self, asking: Asking, share: Share, place: int | None, *, needs_choice: bool) -> None:
-        fit, request = self.fit, asking.request
-        fit.shares[asking.position] = share
-        cards = self._cards(request, share)
+    def _fit_container(
+        self, container: ContainerRequest, assignment: Assignment, place: int | None, *, needs_choice: bool
+    ) -> None:
+        fit, request = self.fit, container.request
+        fit.assignments[container.position] = assignment
+        cards = self._cards(request, assignment)
         found = enough(cards, request.count, self.view, self.preference)
-        fit.failed_at[fit.feasible & ~found] = asking.position
+        fit.failed_at[fit.feasible & ~found] = container.position
         fit.feasible &= found
         if not needs_choice or not fit.feasible.any():
             return
-        if self.guide is not None and place is not None:
-            best = ranking(cards[:, 0], self.view, share, self.preference.on(self.view))
-            chosen = [np.array([card]) for card in self.guide.choose(place, best)]
+        if self.lookahead is not None and place is not None:
+            best = ranking(cards[:, 0], self.view, assignment, self.preference.on(self.view))
+            chosen = [np.array([card]) for card in self.lookahead.choose(place, best)]
         else:
-            chosen = self._choose(cards, request, share, None)
-        fit.chosen[asking.position] = chosen
-        self._book(chosen, request, share)
+            chosen = self._choose(cards, request, assignment, None)
+        fit.chosen[container.position] = chosen
+        self._book(chosen, request, assignment)
 
-    def _cards(self, request: DeviceRequest, share: Share) -> BoolArray:
-        return fitting_cards(self.view, share, request, self._accepted, mutex=self._mutex)
+    def _cards(self, request: DeviceRequest, assignment: Assignment) -> BoolArray:
+        return fitting_cards(self.view, assignment, request, self._accepted, mutex=self._mutex)
 
-    def _choose(self, cards: BoolArray, request: DeviceRequest, share: Share, growth: Int64Array | None) -> list[Rows]:
+    def _choose(
+        self, cards: BoolArray, request: DeviceRequest, assignment: Assignment, growth: Int64Array | None
+    ) -> list[Rows]:
         view, preference = self.view, self.preference
         if self.topologies:
-            return choose_by_links(cards, request.count, view, share, preference, growth, self.topologies)
-        return choose(cards, request.count, view, share, preference, growth)
+            return choose_by_links(cards, request.count, view, assignment, preference, growth, self.topologies)
+        return choose(cards, request.count, view, assignment, preference, growth)
 
-    def _book(self, chosen: list[Rows], request: DeviceRequest, share: Share) -> None:
+    def _book(self, chosen: list[Rows], request: DeviceRequest, assignment: Assignment) -> None:
         """Book the chosen cards where everything fits so far."""
         columns = np.flatnonzero(self.fit.feasible)
         for positions in chosen:
             cells = positions[columns] * self.view.columns + columns
-            share.book(cells, memory_of(self.view, request, cells), request.cores)
+            assignment.book(cells, memory_of(self.view, request, cells), request.cores)
 
 
 def _largeness(view: View, request: DeviceRequest) -> tuple[int, int, int]:

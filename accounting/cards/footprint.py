@@ -9,7 +9,7 @@ cards one by one in that order is the least there is, because what it adds to on
 
 import numpy as np
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import wanted_memory
 from accounting.pod import DeviceRequest
 from accounting.state import BoolArray, Int64Array, View
@@ -21,13 +21,13 @@ _CORES_SHIFT, _MEMORY_SHIFT = 8, 22
 class Footprint:
     """What the pod would hold per card: the maximum over the shared copy and the forks fitted so far."""
 
-    def __init__(self, shared: Share) -> None:
+    def __init__(self, shared: Assignment) -> None:
         zeros = np.zeros(shared.shape, np.int64)
         self.slots = zeros if shared.slots is None else shared.slots.astype(np.int64)
         self.memory = zeros if shared.memory is None else shared.memory
         self.cores = zeros if shared.cores is None else shared.cores
 
-    def growth(self, fork: Share, view: View, request: DeviceRequest) -> Int64Array:
+    def growth(self, fork: Assignment, view: View, request: DeviceRequest) -> Int64Array:
         """Return by how much one more row on each card would raise the merged result: memory, cores, slots, packed."""
         zero = np.int64(0)
         memory = (0 if fork.memory is None else fork.memory) + wanted_memory(view, request)
@@ -38,7 +38,7 @@ class Footprint:
         packed += np.maximum(slots - self.slots, zero)
         return packed
 
-    def raise_to(self, fork: Share) -> None:
+    def raise_to(self, fork: Assignment) -> None:
         """Merge a fork in."""
         if fork.slots is not None and fork.memory is not None and fork.cores is not None:
             self.slots = np.maximum(self.slots, fork.slots)

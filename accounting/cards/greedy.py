@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.linked import choose_linked
 from accounting.policy import CardKey, Policies, Weights, card_keys
 from accounting.state import BoolArray, Int32Array, Int64Array, Rows, Topology, View, weighted_load
@@ -76,24 +76,24 @@ def enough(cards: BoolArray, count: int, view: View, preference: Preference) -> 
 
 
 def choose(
-    cards: BoolArray, count: int, view: View, share: Share, preference: Preference, growth: Int64Array | None
+    cards: BoolArray, count: int, view: View, assignment: Assignment, preference: Preference, growth: Int64Array | None
 ) -> list[Rows]:
     """Return `count` device positions per column, in order of preference; a column with fewer cards gets nonsense.
 
     `growth`: what taking each card would add to the pod's footprint; the least growth goes before every other key.
     """
     if view.any_single_numa and not preference.numa_bind:
-        free = _choose(cards, count, view, share, preference, growth)
-        bound = _choose(cards, count, view, share, preference.bound(), growth)
+        free = _choose(cards, count, view, assignment, preference, growth)
+        bound = _choose(cards, count, view, assignment, preference.bound(), growth)
         return [np.where(view.nodes.single_numa, *pair) for pair in zip(bound, free, strict=True)]
-    return _choose(cards, count, view, share, preference, growth)
+    return _choose(cards, count, view, assignment, preference, growth)
 
 
 def choose_by_links(
     cards: BoolArray,
     count: int,
     view: View,
-    share: Share,
+    assignment: Assignment,
     preference: Preference,
     growth: Int64Array | None,
     topologies: Sequence[Topology],
@@ -102,7 +102,7 @@ def choose_by_links(
     chosen = np.zeros((count, view.columns), np.intp)
     for column in np.flatnonzero(enough(cards, count, view, preference)).tolist():
         part = view if view.columns == 1 else view.take(np.array([column]))
-        own = share if view.columns == 1 else share.column(column)
+        own = assignment if view.columns == 1 else assignment.column(column)
         held = preference.on(part)
         order = ranking(cards[:, column], part, own, held)
         links = np.zeros((view.devices, view.devices), np.int64)
@@ -115,9 +115,9 @@ def choose_by_links(
 
 
 def _choose(
-    cards: BoolArray, count: int, view: View, share: Share, preference: Preference, growth: Int64Array | None
+    cards: BoolArray, count: int, view: View, assignment: Assignment, preference: Preference, growth: Int64Array | None
 ) -> list[Rows]:
-    keys = [_key(key, view, share, preference.weights) for key in preference.keys]
+    keys = [_key(key, view, assignment, preference.weights) for key in preference.keys]
     if growth is not None:
         keys.insert(0, -growth)
     if preference.numa_bind and count > 1:
@@ -133,9 +133,9 @@ def _choose(
     return chosen
 
 
-def ranking(cards: BoolArray, view: View, share: Share, preference: Preference) -> list[int]:
+def ranking(cards: BoolArray, view: View, assignment: Assignment, preference: Preference) -> list[int]:
     """Return the cards of a view's one column, in order of preference. `cards`: (device,)."""
-    keys = [_key(key, view, share, preference.weights)[:, 0] for key in preference.keys]
+    keys = [_key(key, view, assignment, preference.weights)[:, 0] for key in preference.keys]
     order = np.lexsort([np.arange(len(cards)), *reversed(keys)])[::-1]
     return [int(card) for card in order if cards[card]]
 
@@ -151,31 +151,31 @@ def _best(cards: BoolArray, keys: list[Int64Array]) -> Rows:
     return best & _POSITION_MASK
 
 
-def _key(key: CardKey, view: View, share: Share, weights: Weights) -> Int64Array:
+def _key(key: CardKey, view: View, assignment: Assignment, weights: Weights) -> Int64Array:
     if key in (CardKey.HIGH_LOAD, CardKey.LOW_LOAD):
-        load = _load(view, share, weights)
+        load = _load(view, assignment, weights)
         return load if key is CardKey.HIGH_LOAD else -load
     if key is CardKey.FEW_SLOTS:
-        slots = view.requested.slots if share.slots is None else view.requested.slots + share.slots
+        slots = view.requested.slots if assignment.slots is None else view.requested.slots + assignment.slots
         return -slots.astype(np.int64)
     array: Int32Array = view.nodes.index if key is CardKey.HIGH_INDEX else view.nodes.numa
     return -array.astype(np.int64) if key is CardKey.LOW_NUMA else array.astype(np.int64)
 
 
-def _load(view: View, share: Share, weights: Weights) -> Int64Array:
+def _load(view: View, assignment: Assignment, weights: Weights) -> Int64Array:
     """Return every card's load on this copy: the snapshot's, recomputed where the pod itself has booked."""
     load = view.load(weights)
-    if share.slots is None or share.memory is None or share.cores is None:
+    if assignment.slots is None or assignment.memory is None or assignment.cores is None:
         return load
     load = load.copy()
-    for cells in share.cells:
+    for cells in assignment.cells:
         held, size = view.requested, view.nodes
         load.reshape(-1)[cells] = weighted_load(
             weights,
             (
-                held.slots.reshape(-1)[cells] + share.slots.reshape(-1)[cells],
-                held.memory.reshape(-1)[cells] + share.memory.reshape(-1)[cells],
-                held.cores.reshape(-1)[cells] + share.cores.reshape(-1)[cells],
+                held.slots.reshape(-1)[cells] + assignment.slots.reshape(-1)[cells],
+                held.memory.reshape(-1)[cells] + assignment.memory.reshape(-1)[cells],
+                held.cores.reshape(-1)[cells] + assignment.cores.reshape(-1)[cells],
             ),
             (size.slots.reshape(-1)[cells], size.memory.reshape(-1)[cells], size.cores.reshape(-1)[cells]),
         )

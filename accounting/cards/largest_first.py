@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards, memory_of, wanted_memory
 from accounting.cards.greedy import Preference, choose, enough
 from accounting.phases import Phases
@@ -38,15 +38,17 @@ def place_largest_first(
     sign = 1 if fullest else -1
     found = np.ones(view.columns, np.bool_)
     chosen: dict[int, list[Rows]] = {}
-    copies = [Share.of(view), *(Share.of(view) for _ in phases.inits)]
+    copies = [Assignment.of(view), *(Assignment.of(view) for _ in phases.inits)]
     for place in _order(view, phases):
-        asking = phases.shared[place]
-        cards = fitting_cards(view, copies[0], asking.request, accepted, mutex=mutex)
-        found &= enough(cards, asking.request.count, view, preference)
+        container = phases.shared[place]
+        cards = fitting_cards(view, copies[0], container.request, accepted, mutex=mutex)
+        found &= enough(cards, container.request.count, view, preference)
         columns = np.flatnonzero(found)
         if not len(columns):
             break
-        chosen[place] = choose(cards, asking.request.count, view, copies[0], preference, sign * _left(view, copies[0]))
+        chosen[place] = choose(
+            cards, container.request.count, view, copies[0], preference, sign * _left(view, copies[0])
+        )
         seen_by = [
             copies[0],
             *(copy for copy, (_, before) in zip(copies[1:], phases.inits, strict=True) if place < before),
@@ -54,10 +56,10 @@ def place_largest_first(
         for positions in chosen[place]:
             cells = positions[columns] * view.columns + columns
             for copy in seen_by:
-                copy.book(cells, memory_of(view, asking.request, cells), asking.request.cores)
-    for fork, (asking, _) in zip(copies[1:], phases.inits, strict=True):
-        cards = fitting_cards(view, fork, asking.request, accepted, mutex=mutex)
-        found &= enough(cards, asking.request.count, view, preference)
+                copy.book(cells, memory_of(view, container.request, cells), container.request.cores)
+    for fork, (container, _) in zip(copies[1:], phases.inits, strict=True):
+        cards = fitting_cards(view, fork, container.request, accepted, mutex=mutex)
+        found &= enough(cards, container.request.count, view, preference)
     return Found(found, chosen)
 
 
@@ -71,5 +73,5 @@ def _order(view: View, phases: Phases) -> list[int]:
     return sorted(range(len(phases.shared)), key=key)
 
 
-def _left(view: View, share: Share) -> Int64Array:
-    return view.free_memory if share.memory is None else view.free_memory - share.memory
+def _left(view: View, assignment: Assignment) -> Int64Array:
+    return view.free_memory if assignment.memory is None else view.free_memory - assignment.memory

@@ -1,7 +1,7 @@
 """Choosing cards so that the rest of the pod still fits.
 
 Why it exists: where the first choice of each container leads nowhere, the cards are still to be the preferred ones. It
-goes through the cards in order of preference and takes each one after which the exact search still finds room for
+goes through the cards in order of preference and takes each one after which the exact search still places
 everything else, so the result is the first placement in that order. It must not rank cards. Invariant: after every
 choice there is a placement for the rest; if the steps run out, the rest is the placement found last.
 """
@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from accounting.cards import exact_fit
-from accounting.cards.exact_fit import Table, numa_of
+from accounting.cards.exact_fit import KindTable, numa_of
 from accounting.cards.greedy import Preference
 from accounting.cards.search import ANY_NUMA, Group, Outcome, Path, State, Steps
 from accounting.state import View
 
 
-class Guide:
+class Lookahead:
     """The cards of a view's one column, and what every container still needs."""
 
     def __init__(
-        self, table: Table, view: View, preference: Preference, known: dict[int, list[int]] | None = None
+        self, table: KindTable, view: View, preference: Preference, known: dict[int, list[int]] | None = None
     ) -> None:
         """Begin with a known placement (container -> cards), or without one."""
         numa = numa_of(view, preference)
@@ -46,7 +46,7 @@ class Guide:
         numa = None if not chosen else self._cards[chosen[0]].numa
         for card in ranking:
             group = self._cards[card]
-            if numa in (None, group.numa) and self._search.can(group, container) and self._leaves_room(card, container):
+            if numa in (None, group.numa) and self._search.can(group, container) and self._rest_fits(card, container):
                 return card
         # Out of steps: as in the placement that is known.
         card = min(self._plan[container], key=ranking.index)
@@ -54,8 +54,8 @@ class Guide:
         self._take(card, container)
         return card
 
-    def _leaves_room(self, card: int, container: int) -> bool:
-        """Take the card if everything else then finds room."""
+    def _rest_fits(self, card: int, container: int) -> bool:
+        """Take the card if everything else can then be placed."""
         before = self._cards[card]
         self._take(card, container)
         state, needs = _state(self._cards), tuple(self._needs)

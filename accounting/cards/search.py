@@ -1,6 +1,6 @@
-"""The exact search for a way to share out one node's cards among a pod's containers.
+"""The exact search for a way to divide one node's cards among a pod's containers.
 
-Why it exists: taking cards container by container can miss a placement. Here every sidecar and app is shared out over
+Why it exists: taking cards container by container can miss a placement. Here every sidecar and app is spread over
 the kinds of cards in every way that matters, until one is found in which every init also has its cards. It must not
 know arrays or numbers of cards. Invariants: it is exact up to the number of steps that it may take, and the same
 question takes the same steps; a step is one look at one group of cards for one container.
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 #: NUMA number of cards on a node where containers may take cards of several NUMA nodes.
 ANY_NUMA = -1
 #: How many containers more a card could take is counted exactly up to this many, else from above.
-_EXACT_ROOM = 6
+_EXACT_BESIDE = 6
 
 
 class Outcome(Enum):
@@ -46,7 +46,7 @@ Path = list[tuple[int, dict[Group, int]]]
 
 
 class Answers(Protocol):
-    """What kinds of cards can take; sets are as in `patterns`."""
+    """What kinds of cards can take; sets are as in `container_sets`."""
 
     def together(self, kind: int, rows: int) -> bool:
         """Whether a card of this kind can take the set of sidecars and apps."""
@@ -78,7 +78,7 @@ class Search:
     def __init__(self, question: Question, answers: Answers) -> None:
         self._question = question
         self._answers = answers
-        self._room: dict[tuple[int, int, int], int] = {}  # kind, rows, rest -> how many of the rest fit as well
+        self._known_most: dict[tuple[int, int, int], int] = {}  # kind, rows, rest -> how many of the rest fit as well
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -123,12 +123,12 @@ class Search:
                 return False
         return True
 
-    def room(self, group: Group, rest: int) -> int:
+    def most_beside(self, group: Group, rest: int) -> int:
         """Return how many containers of a set one card of this group can take as well."""
         key = group.kind, group.rows, rest
-        known = self._room.get(key)
+        known = self._known_most.get(key)
         if known is None:
-            known = self._room[key] = self._count_room(group, rest)
+            known = self._known_most[key] = self._count_beside(group, rest)
         return known
 
     def lost_inits(self, group: Group, container: int) -> int:
@@ -137,17 +137,17 @@ class Search:
         inits = range(len(self._question.inits))
         return sum(beside(kind, i, rows) and not beside(kind, i, rows | 1 << container) for i in inits)
 
-    def _count_room(self, group: Group, rest: int) -> int:
+    def _count_beside(self, group: Group, rest: int) -> int:
         if not rest:
             return 0
-        if rest.bit_count() > _EXACT_ROOM:
+        if rest.bit_count() > _EXACT_BESIDE:
             return sum(self.can(group, j) for j in range(rest.bit_length()) if rest >> j & 1)
         container = rest.bit_length() - 1
         rest ^= 1 << container
-        without = self.room(group, rest)
+        without = self.most_beside(group, rest)
         if not self.can(group, container):
             return without
-        return max(without, 1 + self.room(group._replace(rows=group.rows | 1 << container), rest))
+        return max(without, 1 + self.most_beside(group._replace(rows=group.rows | 1 << container), rest))
 
     def _reach(self, state: State, container: int) -> int:
         return sum(number for group, number in state if self.can(group, container))
@@ -203,7 +203,7 @@ class _Run:
         for container in self._order[place:]:
             if _most_together(self._open(state, container)) < self._needs[container]:
                 return False
-        if sum(number * search.room(group, rest) for group, number in state) < self._wanted[place]:
+        if sum(number * search.most_beside(group, rest) for group, number in state) < self._wanted[place]:
             return False
         return search.inits_placed(state)
 
@@ -224,14 +224,14 @@ class _Run:
         for groups in by_numa.values():
             # First the cards on which the others lose least.
             groups.sort(key=lambda each: (self._loss(each[0], container, rest), each[0]))
-            for numbers in _shares([number for _, number in groups], need):
+            for numbers in _splits([number for _, number in groups], need):
                 taken = {group: used for (group, _), used in zip(groups, numbers, strict=True) if used}
                 yield taken, self._after(state, container, taken)
 
     def _loss(self, group: Group, container: int, rest: int) -> int:
         search = self._search
         with_it = group._replace(rows=group.rows | 1 << container)
-        lost = search.room(group, rest) - search.room(with_it, rest)
+        lost = search.most_beside(group, rest) - search.most_beside(with_it, rest)
         return lost + search.lost_inits(group, container)
 
     def _after(self, state: State, container: int, taken: dict[Group, int]) -> State:
@@ -254,7 +254,7 @@ def _most_together(groups: "Iterator[tuple[Group, int]] | list[tuple[Group, int]
     return max(found.values(), default=0)
 
 
-def _shares(available: list[int], need: int) -> Iterator[list[int]]:
+def _splits(available: list[int], need: int) -> Iterator[list[int]]:
     """Yield every way to take `need` from places with this many each, as many as possible from the first ones first."""
     if not available:
         if not need:
@@ -262,5 +262,5 @@ def _shares(available: list[int], need: int) -> Iterator[list[int]]:
         return
     behind = sum(available[1:])
     for here in range(min(available[0], need), max(0, need - behind) - 1, -1):
-        for others in _shares(available[1:], need - here):
+        for others in _splits(available[1:], need - here):
             yield [here, *others]

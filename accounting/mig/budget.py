@@ -6,7 +6,7 @@ nor cards, only numbers. Invariant: the amounts reckoned with are never more tha
 possible has, so what is refused here could not have kept the limits; where nothing is left to choose, they are exact.
 """
 
-from accounting.phases import Asking, Phases
+from accounting.phases import ContainerRequest, Phases
 
 #: The most MiB and the most cores that a pod's total.peak may be; None: not limited.
 Most = tuple[int | None, int | None]
@@ -55,8 +55,8 @@ class Limits:
                 needs.append(self._sum((*shared[number:before], init)))
         return tuple(most - max(need[dimension] for need in needs) for dimension, most in enumerate(self._most))
 
-    def _sum(self, askings: tuple[Asking, ...]) -> Amounts:
-        least = [self._least[asking.position] for asking in askings]
+    def _sum(self, containers: tuple[ContainerRequest, ...]) -> Amounts:
+        least = [self._least[container.position] for container in containers]
         return sum(memory for memory, _ in least), sum(cores for _, cores in least)
 
 

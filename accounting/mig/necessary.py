@@ -45,7 +45,7 @@ class NecessaryTest:
         As if each row asked the least of any of them.
         """
         asked = self._question.phases.shared[number:]
-        cores = min(asking.request.cores for asking in asked)
+        cores = min(container.request.cores for container in asked)
         rows = []
         for at, facts in enumerate(self._facts):
             offers, memory = facts.of_rest[number]
@@ -53,7 +53,7 @@ class NecessaryTest:
                 rows.append((len(asked), (memory, cores)))
             else:
                 rows.append((offers.most_rows(free[at]), offers.least(free[at])))
-        return cheapest(rows, sum(asking.request.count for asking in asked))
+        return cheapest(rows, sum(container.request.count for container in asked))
 
 
 def most_rows(question: Question, card: Card, facts: Facts) -> tuple[int, ...]:

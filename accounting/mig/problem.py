@@ -127,7 +127,7 @@ class Question:
     def _wants_of(self, what: What) -> _Wants:
         wants = tuple(self._want(what, place.request) for place in self.places)
         of_needs = tuple(self._want(what, need.request) for need in self.needs)
-        shared = [asking.request for asking in self.phases.shared]
+        shared = [container.request for container in self.phases.shared]
         of_rest = tuple(self._least(what, shared[number:]) for number in range(len(shared)))
         bits = 0
         for offers, _ in wants:
@@ -167,17 +167,17 @@ def _places(phases: Phases) -> tuple[Place, ...]:
     befores = [before for _, before in phases.inits]
     shared = [
         Place(
-            asking.position,
-            asking.request,
+            container.position,
+            container.request,
             None,
             _sorted(before for before in befores if before <= number),
             0 in befores,
         )
-        for number, asking in enumerate(phases.shared)
+        for number, container in enumerate(phases.shared)
     ]
     inits = [
-        Place(asking.position, asking.request, before, _sorted(befores[number + 1 :]), 0 in befores[number + 1 :])
-        for number, (asking, before) in enumerate(phases.inits)
+        Place(container.position, container.request, before, _sorted(befores[number + 1 :]), 0 in befores[number + 1 :])
+        for number, (container, before) in enumerate(phases.inits)
     ]
     return (*shared, *inits)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accounting.cards import Preference, Share, accepted, bound_columns, fitting_cards, memory_of, wanted_memory
+from accounting.cards import Assignment, Preference, accepted, bound_columns, fitting_cards, memory_of, wanted_memory
 from accounting.demand import Demand
 from accounting.holdings import EXCLUSIVE_CORES
 from accounting.pod import ContainerKind, DeviceRequest
@@ -107,7 +107,7 @@ class _Task:
         """Return (column,) the least and the most memory that the pod's total.peak can be."""
         least, most = {}, {}
         for position, request in self.requests.items():
-            cards = self._fitting(Share.of(self._view), request)
+            cards = self._fitting(Assignment.of(self._view), request)
             wanted = np.broadcast_to(wanted_memory(self._view, request), cards.shape)
             least[position] = _smallest(np.where(cards, wanted, _TOO_MUCH), request.count)
             most[position] = -_smallest(np.where(cards, -wanted, 0), request.count)
@@ -128,7 +128,7 @@ class _Task:
                 total = total + least[position]
         if len(apart) < 2 or len(apart) > self._view.devices:  # noqa: PLR2004 - one row is apart from nothing
             return total
-        cards = np.logical_or.reduce([self._fitting(Share.of(self._view), request) for request in apart])
+        cards = np.logical_or.reduce([self._fitting(Assignment.of(self._view), request) for request in apart])
         sizes = np.sort(np.where(cards, self._view.nodes.memory, _TOO_MUCH), axis=0)
         for request, size in zip(sorted(apart, key=lambda ask: -ask.memory_percentage), sizes, strict=False):
             percentage = request.memory_percentage
@@ -156,11 +156,11 @@ class _Task:
 
     def _smallest_in(self, order: list[int], mib: int) -> _Smallest:
         """Give sidecars and apps, in this order, the cards on which they take least. Then judge the whole placement."""
-        shared, chosen = Share.of(self._view), Chosen()
+        shared, chosen = Assignment.of(self._view), Chosen()
         for position in order:
             chosen[position] = self._smallest_cards(position, shared)[0]
             self._book(position, shared, chosen[position])
-        shared, feasible = Share.of(self._view), np.ones(self._view.columns, np.bool_)
+        shared, feasible = Assignment.of(self._view), np.ones(self._view.columns, np.bool_)
         for position in self.requests:
             if position not in chosen:
                 chosen[position], found = self._smallest_cards(position, shared)
@@ -170,18 +170,18 @@ class _Task:
             self._book(position, shared, chosen[position])
         return _Smallest(feasible & (self.peak_of(chosen) <= mib), chosen)
 
-    def _smallest_cards(self, position: int, share: Share) -> tuple[list[Rows], BoolArray]:
+    def _smallest_cards(self, position: int, assignment: Assignment) -> tuple[list[Rows], BoolArray]:
         """Return a container's smallest cards, and (column,) whether there are enough, of one NUMA node if asked."""
         request = self.requests[position]
-        cards = self._fitting(share, request)
+        cards = self._fitting(assignment, request)
         wanted = np.broadcast_to(wanted_memory(self._view, request), cards.shape)
         order = np.argsort(np.where(cards, wanted, _TOO_MUCH), axis=0, kind="stable")[: request.count]
         return [*order], (np.count_nonzero(cards, axis=0) >= request.count) & self._one_numa(order)
 
-    def _fits(self, position: int, share: Share, chosen: list[Rows]) -> BoolArray:
+    def _fits(self, position: int, assignment: Assignment, chosen: list[Rows]) -> BoolArray:
         """Return (column,): whether a container may take these cards."""
         request, order = self.requests[position], np.array(chosen)
-        fitting = np.take_along_axis(self._fitting(share, request), order, axis=0)
+        fitting = np.take_along_axis(self._fitting(assignment, request), order, axis=0)
         fits: BoolArray = np.all(fitting, axis=0) & self._one_numa(order) & (len(chosen) == request.count)
         return fits
 
@@ -193,11 +193,11 @@ class _Task:
         same: BoolArray = np.all(numa == numa[:1], axis=0) | ~bound
         return same
 
-    def _book(self, position: int, share: Share, chosen: list[Rows]) -> None:
+    def _book(self, position: int, assignment: Assignment, chosen: list[Rows]) -> None:
         request, columns = self.requests[position], np.arange(self._view.columns)
         for cards in chosen:
             cells = cards * self._view.columns + columns
-            share.book(cells, memory_of(self._view, request, cells), request.cores)
+            assignment.book(cells, memory_of(self._view, request, cells), request.cores)
 
     def _lasting(self) -> list[int]:
         """Return the positions of sidecars and apps."""
@@ -221,8 +221,8 @@ class _Task:
         arrays += [] if self._accepted is None else [self._accepted]
         return b"".join(array.tobytes() for array in arrays)
 
-    def _fitting(self, share: Share, request: DeviceRequest) -> BoolArray:
-        return fitting_cards(self._view, share, request, self._accepted, mutex=self._demand.policies.card.mutex)
+    def _fitting(self, assignment: Assignment, request: DeviceRequest) -> BoolArray:
+        return fitting_cards(self._view, assignment, request, self._accepted, mutex=self._demand.policies.card.mutex)
 
     def _memory(self, request: DeviceRequest, chosen: list[Rows]) -> Int64Array:
         columns = np.arange(self._view.columns)

@@ -240,7 +240,7 @@ class LiveExtender:
         self.binder.seen(uid)
         is_over = uid in self.cluster.cache.pods or not self.cluster.knows(uid)
         if is_over:
-            self.waker.passed(uid)
+            self.waker.forget(uid)
         self.hooks.seen(uid, is_over=is_over)
         self.overcommit.look_at_pod(uid)
 

@@ -67,7 +67,7 @@ class LiveHooks(Hooks):
             # Of one node kube-scheduler asks for no scores.
             self.scored(pod, names[int(np.argmax(feasible))])
         if fitting or pod.invalid:
-            self._waker.passed(pod.uid)
+            self._waker.forget(pod.uid)
         else:
             self._waker.refused(pod)
 

@@ -1,4 +1,4 @@
-"""What filter passed for a pod, until kube-scheduler asks for the scores of just these nodes.
+"""The nodes that were feasible for a pod in filter, until kube-scheduler asks for the scores of just these nodes.
 
 Why it exists: kube-scheduler sends filter's pod and names again, and reading them costs as much as judging them.
 Between the two the last pod is bound, so the state has changed, though only on one or two nodes. It must not answer.
@@ -23,7 +23,7 @@ class Encoded(NamedTuple):
     names: list[str]
 
 
-class Passed(NamedTuple):
+class Feasible(NamedTuple):
     """The pod; the names, as they were encoded and as a list; their rows in snapshots with the same nodes."""
 
     pod: Pod
@@ -32,11 +32,11 @@ class Passed(NamedTuple):
     rows: Rows
     node_generation: int
     version: object
-    """The cluster's, when they passed."""
+    """The cluster's, when they were feasible."""
 
     @classmethod
-    def of(cls, cluster: Cluster, pod: Pod, encoded: Encoded, rows: Rows) -> "Passed":
-        """Keep what filter passed just now. `rows`: of `encoded.names`; -1 stands for a node that is not known."""
+    def of(cls, cluster: Cluster, pod: Pod, encoded: Encoded, rows: Rows) -> "Feasible":
+        """Keep what filter found just now. `rows`: of `encoded.names`; -1 stands for a node that is not known."""
         generation = cluster.cache.snapshot().node_generation
         return cls(pod, encoded.raw_names, encoded.names, rows, generation, cluster.version)
 

@@ -21,7 +21,7 @@ from accounting.state.cache import Cache
 from extender.cluster import Cluster
 from extender.convert import convert_node, convert_pod, misnamed
 from extender.verbs.decisions import Decision, Decisions
-from extender.verbs.feasible import Encoded, Passed
+from extender.verbs.feasible import Encoded, Feasible
 from extender.verbs.hooks import Hooks
 from extender.verbs.texts import WIRE_TEXTS, wire_text
 from extender.wire import core_v1
@@ -32,7 +32,7 @@ from extender.wire.preemption_v1 import decode_preemption, encode_victims
 _REMEMBERED = 64
 #: Pods whose names are kept until prioritize asks. kube-scheduler asks about one pod at a time, and 10,000 names a pod
 #: that are not freed soon cost more than they save: the next ones then come to lie in cold memory.
-_REMEMBERED_PASSED = 4
+_REMEMBERED_FEASIBLE = 4
 _TEXTS = np.array(WIRE_TEXTS, object)
 #: Longer bodies, as with 400 whole Node objects, are not kept: 64 of them would fill the memory.
 _LONGEST_REMEMBERED_BYTES = 2**20
@@ -63,7 +63,7 @@ class Verbs:
         self._version: object = None
         self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
         self._verdicts = Verdicts()
-        self._passed: OrderedDict[bytes, Passed] = OrderedDict()  # by raw pod
+        self._feasible: OrderedDict[bytes, Feasible] = OrderedDict()  # by the pod as it is encoded
 
     def filter(self, body: bytes) -> bytes:
         """Answer filter. Raises `wire.WireError` when there is nothing to judge."""
@@ -146,20 +146,19 @@ class Verbs:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
         encoded = _encoded(args, verdict)
         if args.items is None:
-            passed = Passed.of(self.cluster, pod, encoded, rows[verdict.feasible])
-            self._passed[args.raw_pod] = passed
-            if len(self._passed) > _REMEMBERED_PASSED:
-                self._passed.popitem(last=False)
+            self._feasible[args.raw_pod] = Feasible.of(self.cluster, pod, encoded, rows[verdict.feasible])
+            if len(self._feasible) > _REMEMBERED_FEASIBLE:
+                self._feasible.popitem(last=False)
         return _Answer(encoded.body, pod if pod.name and is_legal else None)
 
     def _prioritize(self, body: bytes) -> bytes:
         raw = wire.raw_pod_and_names(body)
-        passed = None if raw is None else self._passed.get(raw[0])
-        if raw is not None and passed is not None and passed.raw_names == raw[1]:
-            # kube-scheduler asks for exactly the names that filter passed, in the same order.
-            standing = passed.now(self.cluster, self._verdicts)
+        feasible = None if raw is None else self._feasible.get(raw[0])
+        if raw is not None and feasible is not None and feasible.raw_names == raw[1]:
+            # kube-scheduler asks for exactly the names that filter returned, in the same order.
+            standing = feasible.now(self.cluster, self._verdicts)
             if standing is not None:
-                return self._scored(passed.pod, *standing)
+                return self._scored(feasible.pod, *standing)
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
@@ -219,18 +218,18 @@ def _asked(args: wire.ExtenderArgs, cluster: Cluster) -> Pod:
 def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> Encoded:
     """Return filter's answer: every node of the request in exactly one of the three places."""
     names, feasible = args.names, verdict.feasible
-    passed = names if feasible.all() else list(compress(names, feasible.tolist()))
+    feasible_names = names if feasible.all() else list(compress(names, feasible.tolist()))
     items = args.items
     if items is not None:
-        passing = set(passed)
+        passing = set(feasible_names)
         items = [item for item, name in zip(items, args.item_names, strict=True) if name in passing]
-    raw_names = wire.encode_names(passed) if args.by_name else b"null"
+    raw_names = wire.encode_names(feasible_names) if args.by_name else b"null"
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
-    if passed is not names:
+    if feasible_names is not names:
         failed = _refused(names, verdict.codes, ~feasible & ~verdict.unresolvable)
         unresolvable = _refused(names, verdict.codes, ~feasible & verdict.unresolvable)
-    return Encoded(wire.encode_filter(raw_names, failed, unresolvable, items), raw_names, passed)
+    return Encoded(wire.encode_filter(raw_names, failed, unresolvable, items), raw_names, feasible_names)
 
 
 def _refused(names: Sequence[str], codes: CodeArray, which: BoolArray) -> dict[str, str]:
@@ -258,7 +257,7 @@ def _judge(
 
 def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:
     """Return a cache of the request's nodes, as the request shows them; what is held on known nodes counts."""
-    trial = Cache(cache.vendors)
+    alone = Cache(cache.vendors)
     nodes = {name: cache.nodes[name] for name in args.names if name in cache.nodes}
     for name, item in zip(args.item_names, args.items or (), strict=True):
         try:
@@ -267,7 +266,7 @@ def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cach
             message = f"Nodes.items[{name}]: {error}"
             raise wire.WireError(message) from None
     for name, node in nodes.items():
-        trial.add_node(node)
+        alone.add_node(node)
         for record in cache.pods_on(name):
-            trial.add_pod(record)
-    return trial
+            alone.add_pod(record)
+    return alone

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards, memory_of
 from accounting.cards.greedy import Preference, ranking
 from accounting.cards.selection_mask import accepted
@@ -20,7 +20,7 @@ from accounting.mig.budget import Most
 from accounting.mig.cards import mig_cards
 from accounting.mig.fit import Pick, Picks
 from accounting.mig_profiles import EVERY_SLICE, MigLayout, options
-from accounting.phases import Asking, Phases
+from accounting.phases import ContainerRequest, Phases
 from accounting.pod import Pod
 from accounting.state.snapshot import Snapshot, View
 from accounting.state.tables import BoolArray
@@ -43,7 +43,7 @@ class Reference:
 
     def first(self, most: Most | None) -> Picks | None:
         """Return the first placement within the limits, or None."""
-        for _ in self._shared(0, [Share.of(self._view)]):
+        for _ in self._shared(0, [Assignment.of(self._view)]):
             if most is None or all(
                 limit is None or own <= limit for own, limit in zip(self._total(), most, strict=True)
             ):
@@ -59,55 +59,59 @@ class Reference:
         )
         return peak_and_steady(uses)[0][""]
 
-    def _shared(self, place: int, shares: list[Share]) -> Iterator[None]:
+    def _shared(self, place: int, assignments: list[Assignment]) -> Iterator[None]:
         if place == len(self._phases.shared):
-            yield from self._inits(0, shares)
+            yield from self._inits(0, assignments)
             return
-        for share in self._placed(self._phases.shared[place], shares[-1]):
-            yield from self._shared(place + 1, [*shares, share])
+        for assignment in self._placed(self._phases.shared[place], assignments[-1]):
+            yield from self._shared(place + 1, [*assignments, assignment])
 
-    def _inits(self, number: int, shares: list[Share]) -> Iterator[None]:
+    def _inits(self, number: int, assignments: list[Assignment]) -> Iterator[None]:
         if number == len(self._phases.inits):
             yield
             return
-        asking, before = self._phases.inits[number]
-        for _ in self._placed(asking, shares[before]):
-            yield from self._inits(number + 1, shares)
+        container, before = self._phases.inits[number]
+        for _ in self._placed(container, assignments[before]):
+            yield from self._inits(number + 1, assignments)
 
-    def _placed(self, asking: Asking, share: Share) -> Iterator[Share]:
-        plain = fitting_cards(self._view, share, asking.request, self._plain, mutex=self._mutex)
-        cards = (plain | open_cards(self._view, share, self._in_mig, mutex=self._mutex))[:, 0]
-        order = ranking(cards, self._view, share, self._preference)
+    def _placed(self, container: ContainerRequest, assignment: Assignment) -> Iterator[Assignment]:
+        plain = fitting_cards(self._view, assignment, container.request, self._plain, mutex=self._mutex)
+        cards = (plain | open_cards(self._view, assignment, self._in_mig, mutex=self._mutex))[:, 0]
+        order = ranking(cards, self._view, assignment, self._preference)
         groups = [order]
-        if self._preference.numa_bind and asking.request.count > 1:
+        if self._preference.numa_bind and container.request.count > 1:
             numa = self._view.nodes.numa[:, 0].tolist()
             groups = [
                 [card for card in order if numa[card] == group] for group in dict.fromkeys(numa[at] for at in order)
             ]
         for group in groups:
-            yield from self._cards(asking, share.fork(), group, ())
+            yield from self._cards(container, assignment.fork(), group, ())
 
-    def _cards(self, asking: Asking, share: Share, order: list[int], picks: tuple[Pick, ...]) -> Iterator[Share]:
-        if len(picks) == asking.request.count:
-            self._picks[asking.position] = picks
-            yield share
+    def _cards(
+        self, container: ContainerRequest, assignment: Assignment, order: list[int], picks: tuple[Pick, ...]
+    ) -> Iterator[Assignment]:
+        if len(picks) == container.request.count:
+            self._picks[container.position] = picks
+            yield assignment
             return
         for at, card in enumerate(order):
             rest = order[at:] if self._layouts[card] else order[at + 1 :]
-            for pick in self._offers(asking, share, card, picks):
+            for pick in self._offers(container, assignment, card, picks):
                 bits = 0 if pick.instance is None else pick.instance.bits
                 self._free[card] &= ~bits
-                fork = share.fork()
+                fork = assignment.fork()
                 fork.book(np.array([card]), pick.memory, pick.cores)
-                yield from self._cards(asking, fork, rest, (*picks, pick))
+                yield from self._cards(container, fork, rest, (*picks, pick))
                 self._free[card] |= bits
 
-    def _offers(self, asking: Asking, share: Share, card: int, picks: tuple[Pick, ...]) -> Iterator[Pick]:
-        memory = int(np.max(memory_of(self._view, asking.request, np.array([card]))))
-        layout, cores = self._layouts[card], asking.request.cores
+    def _offers(
+        self, container: ContainerRequest, assignment: Assignment, card: int, picks: tuple[Pick, ...]
+    ) -> Iterator[Pick]:
+        memory = int(np.max(memory_of(self._view, container.request, np.array([card]))))
+        layout, cores = self._layouts[card], container.request.cores
         if not layout:
             yield Pick(card, memory, cores, None)
-        elif open_cards(self._view, share, self._in_mig, mutex=False)[card, 0]:
+        elif open_cards(self._view, assignment, self._in_mig, mutex=False)[card, 0]:
             # Rows of one container are alike, so they are tried in one order only.
             every = [option.instance for option in options(layout, EVERY_SLICE, memory, cores)]
             last = picks[-1].instance if picks and picks[-1].device == card else None
@@ -116,9 +120,9 @@ class Reference:
                     yield Pick(card, option.memory, option.cores, option.instance)
 
 
-def open_cards(view: View, share: Share, accepted_cards: BoolArray, *, mutex: bool) -> BoolArray:
+def open_cards(view: View, assignment: Assignment, accepted_cards: BoolArray, *, mutex: bool) -> BoolArray:
     """Return (device, column): the accepted cards in MIG mode that can take another row, if an instance has a place."""
-    slots = 0 if share.slots is None else share.slots
+    slots = 0 if assignment.slots is None else assignment.slots
     cards: BoolArray = view.requested.usable & accepted_cards & (view.free_slots > slots)
     return cards & (view.requested.slots + slots == 0) if mutex else cards
 

@@ -15,7 +15,7 @@ from accounting.answers.allocate import Placement, allocate
 from accounting.answers.filter import filter_nodes
 from accounting.answers.rejection import FITS, card_ranks
 from accounting.answers.verdicts import Verdict
-from accounting.cards.assignment import Share
+from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards
 from accounting.cards.fit import fit_pod
 from accounting.cards.score import MAX_SCORE, score_nodes
@@ -150,10 +150,10 @@ def test_a_card_without_rejection_is_a_card_that_fits(nodes: list[Node], pods: l
     mask, mutex = accepted(snapshot, pod.selection, snapshot), pod.policies.card.mutex
     fit = fit_pod(snapshot, Demand.of(pod), snapshot, choose_cards=True)
     for container in pod.containers:
-        for share in (Share.of(snapshot), *fit.shares.values()):
+        for assignment in (Assignment.of(snapshot), *fit.assignments.values()):
             if container.request is not None:
-                ranks = card_ranks(snapshot, share, container.request, Demand.of(pod), snapshot)
-                cards = fitting_cards(snapshot, share, container.request, mask, mutex=mutex)
+                ranks = card_ranks(snapshot, assignment, container.request, Demand.of(pod), snapshot)
+                cards = fitting_cards(snapshot, assignment, container.request, mask, mutex=mutex)
                 np.testing.assert_array_equal(ranks == FITS, cards)
 
 

@@ -20,7 +20,7 @@ from extender.live.binding.rereading import Rereading
 from extender.live.binding.settling import Settling
 from extender.live.binding.writer import BindingWriter
 from extender.live.leading import Leadership
-from extender.live.locks import NodeLocks, Turns
+from extender.live.locks import FairQueue, NodeLocks
 from extender.live.watching import Facts, PodTable
 from extender.logs import logger
 from extender.wire.extender_v1 import BindingArgs
@@ -60,7 +60,7 @@ class Binder:
         writer = BindingWriter(cluster, facts, client, unix_time, lock_mode=settings.lock_mode)
         self._attempts = BindAttempts(cluster, self.reader, writer, locks, leadership, self._settling, settings)
         self._rereading = Rereading(cluster, self.reader, pauses, request_seconds)
-        self._turns = Turns()  # by pod UID
+        self._queue = FairQueue()  # by pod UID
         self._tasks: set[asyncio.Task[str]] = set()
 
     async def bind(self, args: BindingArgs) -> str:
@@ -112,7 +112,7 @@ class Binder:
     async def _bind(self, args: BindingArgs) -> str:
         self.counts.in_flight += 1
         try:
-            async with self._turns.of(args.PodUID):
+            async with self._queue.wait(args.PodUID):
                 error = await self._attempts.bind(args)
         finally:
             self.counts.in_flight -= 1

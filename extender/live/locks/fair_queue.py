@@ -1,7 +1,7 @@
 """One at a time per key, in the order of arrival.
 
 Why it exists: binds of one pod must not overlap, and binds on one locked node must be served in order. It must not know
-what a turn is for. Invariants: whoever waits holds nothing; a key that nobody uses leaves nothing behind.
+what is waited for. Invariants: whoever waits holds nothing; a key that nobody uses leaves nothing behind.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
-    """Queues by key."""
+class FairQueue:
+    """Queues, one per key."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -20,8 +20,8 @@ class Turns:
         return len(self._locks)
 
     @asynccontextmanager
-    async def of(self, key: str, deadline: float | None = None) -> AsyncIterator[bool]:
-        """Wait for the turn, until `deadline` (loop time); enters with False when it did not come in time.
+    async def wait(self, key: str, deadline: float | None = None) -> AsyncIterator[bool]:
+        """Wait for this caller's turn, at most until `deadline` (loop time); enters with False if it did not come.
 
         asyncio's lock wakes its waiters in the order in which they came.
         """

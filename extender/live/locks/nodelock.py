@@ -20,7 +20,7 @@ import msgspec
 from extender.convert import NODE_LOCK
 from extender.kube.client import MERGE_PATCH, Answer, KubeClient, Unknown
 from extender.kube.paths import NODES, api_path
-from extender.live.locks.fair_queue import Turns
+from extender.live.locks.fair_queue import FairQueue
 from extender.live.locks.lockowner import EXPIRY, LockOwner, LockOwners, OwnerState
 from extender.live.watching import Facts, NodeFacts, node_facts
 from extender.logs import logger
@@ -71,13 +71,13 @@ class NodeLocks:
         self._facts = facts
         self._now = now
         self._owners = LockOwners(client, owner_state, now)
-        self._turns = Turns()
+        self._queue = FairQueue()
         self._changed: dict[str, asyncio.Event] = {}  # node -> set when its lock annotation changed
         self._releasing: dict[Held, asyncio.Task[None]] = {}
 
     def turn(self, node: str, deadline: float) -> AbstractAsyncContextManager[bool]:
         """Wait for the node's turn; enters with False when it did not come until `deadline` (loop time)."""
-        return self._turns.of(node, deadline)
+        return self._queue.wait(node, deadline)
 
     def notify(self, node: str) -> None:
         """A node's lock annotation changed, or the node is gone."""

@@ -26,7 +26,7 @@ class Placed(NamedTuple):
     placement: Placement
 
 
-class Trial:
+class Simulation:
     """A view of some nodes."""
 
     def __init__(self, cluster: Cluster, nodes: list[str]) -> None:

@@ -28,7 +28,7 @@ from extender.kube.paths import PODS, api_path
 from extender.live.leading import Leadership
 from extender.live.waking.charges import ChargesAtRefusal
 from extender.live.waking.refused import Refused, RefusedPods
-from extender.live.waking.simulation import Trial
+from extender.live.waking.simulation import Simulation
 from extender.live.watching import Facts
 from extender.logs import logger
 
@@ -101,7 +101,7 @@ class Waker:
         self._refused.put(pod, 0 if facts is None else facts.priority, asyncio.get_running_loop().time())
         self._note_charges(pod)
 
-    def passed(self, uid: str) -> None:
+    def forget(self, uid: str) -> None:
         """Filter found a node for a pod, or the pod is bound or gone."""
         self._refused.drop(uid)
         if not len(self._refused):
@@ -123,9 +123,9 @@ class Waker:
         """Wake pods until cancelled; what was started meanwhile ends with it."""
         async with asyncio.TaskGroup() as self._tasks:
             while True:
-                await self._turn()
+                await self._wait_and_wake()
 
-    async def _turn(self) -> None:
+    async def _wait_and_wake(self) -> None:
         """Wait for a change, or for the time to look at the leadership, and go through one round."""
         try:
             async with asyncio.timeout(_LOOK_SECONDS[self.is_on_duty]):
@@ -175,13 +175,13 @@ class Waker:
     async def _round(self, rounds: dict[str, int]) -> None:
         """Go through the refused pods in order and wake those that fit together on these nodes."""
         loop, order = asyncio.get_running_loop(), self._refused.in_order()
-        trial, again, out_of_tokens = Trial(self._cluster, sorted(rounds)), float("inf"), False
+        simulation, again, out_of_tokens = Simulation(self._cluster, sorted(rounds)), float("inf"), False
         for _ in range(self._settings.judged_per_round):
             started = loop.time()
             refused = order.next()
             if refused is None:
                 break
-            placed = trial.place(refused.pod)
+            placed = simulation.place(refused.pod)
             if placed is None:
                 self._note_charges(refused.pod)
             else:
@@ -196,7 +196,7 @@ class Waker:
                 again = min(again, wait)
                 if not refused.asked_again:
                     # Until it is refused again, it is on its way to what it was woken for.
-                    trial.hold(placed)
+                    simulation.hold(placed)
             await asyncio.sleep((loop.time() - started) * (1 / self._settings.share_of_loop - 1))
         if out_of_tokens:
             self._start(self._mark_later(_FEW_TOKENS / self._settings.per_second, rounds))
@@ -235,7 +235,7 @@ class Waker:
         refused.asked_again = True
         if answer.status in (_NOT_FOUND, _CONFLICT):
             # There is no such pod any more.
-            self.passed(pod.uid)
+            self.forget(pod.uid)
 
     def _take_token(self, now: float) -> bool:
         """Take one of the tokens that limit the rate over all pods; returns whether there was one."""

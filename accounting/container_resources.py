@@ -20,6 +20,8 @@ from accounting.vendor import Vendor
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _MEBI = 2**20
+#: Of one resource for one container; 10^13 MiB are far beyond every cluster.
+_MOST_CHARGED = 2**43
 _WHOLE_PERCENT = 100
 
 Quantities = Mapping[str, object]
@@ -118,9 +120,9 @@ def pod_charge(
 
 
 def charged_amount(raw: object) -> int:
-    """Return the integer that a quantity is charged as."""
+    """Return the integer that a quantity is charged as. Sums over a million pods stay within 64 bits."""
     try:
-        return parse_quantity(raw).value()
+        return max(-_MOST_CHARGED, min(parse_quantity(raw).value(), _MOST_CHARGED))
     except QuantityError:
         return 0
 

@@ -22,6 +22,8 @@ from extender.admission.settings import AdmissionSettings, NearMiss, OtherSchedu
 from extender.commands import account, certs, explain, replay, serve, simulate, verify, webhooks
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
+from extender.logs import LEVELS
+from extender.printable import printable
 from extender.simulation.replay import POLICIES
 from extender.wire.names import why_no_label, why_no_subdomain
 
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = arguments.run(arguments, _settings(arguments))
     except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {printable(str(error))}\n")
         return 2
     except BrokenPipeError:
         # The reader (head, less) has seen enough; keep the interpreter from complaining at exit.
@@ -47,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
     """Refuses bad flags in the one line that every other bad input gets."""
 
     def error(self, message: str) -> None:  # type: ignore[override]  # argparse says NoReturn, as this does
-        sys.stderr.write(f"error: arguments: {' '.join(sys.argv[1:]) or '(none)'}: {message}\n")
+        sys.stderr.write(printable(f"error: arguments: {' '.join(sys.argv[1:]) or '(none)'}: {message}") + "\n")
         raise SystemExit(2)
 
 
@@ -111,7 +113,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bind-address", default=server.bind_address)
     parser.add_argument("--port", type=_port, default=server.port)
-    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    _add_logs(parser)
     _add_live(parser)
     _add_webhooks_port(parser, server)
     _add_admission(parser)
@@ -249,7 +251,7 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-cluster", action="store_true")
     parser.add_argument("--days", type=_days, default=365, help="how long a certificate lasts")
     parser.add_argument("--renew-before-days", type=_natural, default=120, metavar="DAYS")
-    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    _add_logs(parser)
     _add_output(parser)
     parser.set_defaults(run=certs.run)
 
@@ -267,6 +269,11 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", action="append", required=True, metavar="FILE", help="cluster dump, repeatable")
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="the least that is logged")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -314,17 +321,19 @@ def _reserved_memory(text: str) -> ReservedMemory:
         model, equals, number = (each.strip() for each in part.rpartition("="))
         if not equals or not type_tokens(model):
             raise argparse.ArgumentTypeError(f"{part.strip() or '(empty)'}: must be MODEL=MIB")
-        if not number.isascii() or not number.isdigit() or int(number) > _INT32_MAX:
-            raise argparse.ArgumentTypeError(f"{number or '(empty)'}: must be a whole number of MiB")
-        entries.append((type_tokens(model), int(number)))
+        try:
+            entries.append((type_tokens(model), _natural(number)))
+        except argparse.ArgumentTypeError:
+            raise argparse.ArgumentTypeError(f"{number or '(empty)'}: must be a whole number of MiB") from None
     return ReservedMemory(tuple(entries))
 
 
 def _natural(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        message = f"{text}: must be a whole number"
+    digits = text.lstrip("0") or "0"
+    if not text.isascii() or not text.isdigit() or len(digits) > len(str(_INT32_MAX)) or int(digits) > _INT32_MAX:
+        message = f"{text or '(empty)'}: must be a whole number up to {_INT32_MAX}"
         raise argparse.ArgumentTypeError(message)
-    return int(text)
+    return int(digits)
 
 
 def _name(text: str) -> str:

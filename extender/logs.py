@@ -1,25 +1,51 @@
-"""Structured logs on standard error.
+"""Structured logs on standard error, and the few words on standard output that say where a server listens.
 
-It must not be used by `accounting`. Invariant: a message is a constant text; what varies are keys with stable names.
+It must not be used by `accounting`. Invariants: a message is a constant text; what varies are keys with stable names.
+Every line has the format that is set: those of libraries and tracebacks included. As text, no line holds anything that
+a terminal would obey, and none but the first of an entry could be taken for an entry.
 """
 
+import json as json_module
 import logging
 import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TextIO
 
 import structlog
+from structlog.typing import EventDict
+
+from extender.log_repeats import EVERY_LINE, Repeats
+from extender.printable import cut, printable
+
+LEVELS = ("debug", "info", "warning", "error")
+REPEATS = Repeats()
+"""The one of this process; its metric is made from it."""
+#: No value takes more room in a line.
+_LONGEST_VALUE = 2_000
+_TRACEBACK = "exception"
+
+_Error = tuple[type[BaseException], BaseException, TracebackType | None]
+_is_json = False
 
 
-def configure_logs(*, json: bool) -> None:
-    """Log as JSON lines, or as plain text for a person."""
-    renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
+def configure_logs(*, json: bool, level: str = "info") -> None:
+    """Log as JSON lines, or as plain text for a person, from this level on."""
+    global _is_json  # noqa: PLW0603 - a process has one format, as it has one standard error
+    _is_json = json
+    number = logging.getLevelNamesMapping()[level.upper()]
+    renderer = structlog.processors.JSONRenderer() if json else _text
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
+            REPEATS,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _short,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
@@ -29,3 +55,88 @@ def logger() -> structlog.typing.FilteringBoundLogger:
     """Return the process's logger."""
     log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return log
+
+
+def every_line() -> structlog.typing.FilteringBoundLogger:
+    """Return the logger for lines of which none is left out, however many there are."""
+    log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(**{EVERY_LINE: True})
+    return log
+
+
+def announce(text: str, event: str, **values: object) -> None:
+    """Say on standard output what a person should know, as text or, where logs are JSON, as one line of it."""
+    out: TextIO = sys.stdout
+    line = json_module.dumps({"event": event, "level": "info", **values}) if _is_json else text.rstrip("\n")
+    out.write(f"{line}\n")
+    out.flush()
+
+
+def _short(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Cut long values; a traceback has the length that it needs."""
+    for key, value in event.items():
+        if isinstance(value, str) and key != _TRACEBACK:
+            event[key] = cut(value, _LONGEST_VALUE)
+    return event
+
+
+_console = structlog.dev.ConsoleRenderer(colors=False)
+
+
+def _text(log: object, method: str, event: EventDict) -> str:
+    """Render a line for a person. The lines of a traceback are indented, so that none of them can pass for an entry."""
+    traceback = event.pop(_TRACEBACK, None)
+    safe: EventDict = {printable(str(key)): _safe(value) for key, value in event.items()}
+    line = str(_console(log, method, safe))
+    if traceback is None:
+        return line
+    return "\n".join([line, *(f"    {printable(each)}" for each in str(traceback).splitlines())])
+
+
+def _safe(value: object) -> object:
+    return value if isinstance(value, bool | int | float | None) else printable(str(value))
+
+
+# -- what others say ---------------------------------------------------------------------------------------------------
+
+
+class _ToStructlog(logging.Handler):
+    """Passes what libraries log to this process's logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        report = logger().warning if record.levelno < logging.ERROR else logger().error
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - a wrong call of a library must not end what it reports of
+            text = str(record.msg)
+        report("a library reports", library=record.name, what=text, exc_info=record.exc_info)
+
+
+def take_over_the_process() -> None:
+    """Give the format that is set to what Python and libraries would print as it comes. For a process of its own."""
+    logging.getLogger().addHandler(_ToStructlog(logging.WARNING))
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _on_uncaught
+    sys.unraisablehook = _on_unraisable
+    threading.excepthook = _on_thread
+
+
+def _on_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, Exception):
+        # Ctrl-C is no fault.
+        return
+    _report("the process ends by a bug", (kind, error, trace))
+
+
+def _on_unraisable(found: "sys.UnraisableHookArgs") -> None:
+    error = found.exc_value or found.exc_type()
+    _report("an exception nobody can take", (found.exc_type, error, found.exc_traceback))
+
+
+def _on_thread(found: threading.ExceptHookArgs) -> None:
+    if found.exc_value is not None:
+        _report("a thread ends by a bug", (found.exc_type, found.exc_value, found.exc_traceback))
+
+
+def _report(event: str, error: _Error) -> None:
+    report: Callable[..., object] = logger().error
+    report(event, exc_info=error)

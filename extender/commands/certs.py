@@ -9,53 +9,22 @@ import argparse
 import asyncio
 import os
 import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
 
-from extender.admission.configurations import NAME
+from extender.commands.certs_plan import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, make_plan
+from extender.commands.common import print_lines
 from extender.config import Settings
 from extender.convert import InputError
 from extender.logs import configure_logs
-from extender.security import bundle_of, issue, not_after, why_renew
-
-CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """A pair and the authorities to trust, PEM; empty where there are none."""
-
-    certificate: bytes = b""
-    key: bytes = b""
-    authorities: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the flags ask for."""
-
-    hosts: tuple[str, ...]
-    lifetime: timedelta
-    renew_before: timedelta
-
-    def due(self, files: Files, now: datetime) -> str:
-        """Return why a new pair is needed; empty if none is."""
-        if not files.certificate and not files.key:
-            return "there is none"
-        return why_renew(files.certificate, files.key, files.authorities, self.hosts, now, self.renew_before)
-
-    def renewed(self, files: Files, now: datetime) -> Files:
-        """Return a new pair, and its authority before the ones that are still good."""
-        issued = issue(self.hosts, now, self.lifetime)
-        return Files(issued.certificate, issued.key, bundle_of(issued.ca, files.authorities, now))
+from extender.security import not_after
 
 
 def run(arguments: argparse.Namespace, _settings: Settings) -> int:
     """Make or renew what is due. Raises `InputError`."""
-    configure_logs(json=arguments.log_format == "json")
+    configure_logs(json=arguments.log_format == "json", level=arguments.log_level)
     if arguments.directory is not None:
         _check_flags_of_files(arguments)
         plan = make_plan(arguments, ())
@@ -69,22 +38,6 @@ def run(arguments: argparse.Namespace, _settings: Settings) -> int:
     why, files = asyncio.run(certs_live.renew_secret(arguments))
     _tell(arguments, f"secret {arguments.secret}", why, files)
     return 0
-
-
-def make_plan(arguments: argparse.Namespace, default_hosts: tuple[str, ...]) -> Plan:
-    """Return what the flags ask for. Raises `InputError`."""
-    hosts = tuple(dict.fromkeys(arguments.host or default_hosts))
-    if not hosts:
-        raise InputError("--host", "(absent)", "a certificate in files needs the names by which it is asked for")
-    if arguments.renew_before_days >= arguments.days:
-        why = f"must be below --days, {arguments.days}, or every run would renew"
-        raise InputError("--renew-before-days", str(arguments.renew_before_days), why)
-    return Plan(hosts, timedelta(days=arguments.days), timedelta(days=arguments.renew_before_days))
-
-
-def configuration_names(arguments: argparse.Namespace) -> list[str]:
-    """Return the webhook configurations that are told of the authorities."""
-    return list(dict.fromkeys(arguments.webhook_configuration or [NAME]))
 
 
 def _check_flags_of_files(arguments: argparse.Namespace) -> None:
@@ -143,6 +96,6 @@ def _tell(arguments: argparse.Namespace, where: str, why: str, files: Files) -> 
         told = {"where": where, "renewed": bool(why), "why": why, "not_after": until}
         sys.stdout.write(orjson.dumps(told).decode() + "\n")
     elif why:
-        sys.stdout.write(f"{where}: new certificate, for {why}; it is good until {until}\n")
+        print_lines([f"{where}: new certificate, for {why}; it is good until {until}"])
     else:
-        sys.stdout.write(f"{where}: the certificate is good until {until}\n")
+        print_lines([f"{where}: the certificate is good until {until}"])

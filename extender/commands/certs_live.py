@@ -11,7 +11,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from extender.commands.certs import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, configuration_names, make_plan
+from extender.commands.certs_plan import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, configuration_names, make_plan
 from extender.commands.serve_live import connect
 from extender.convert import InputError
 from extender.kube.client import Answer, KubeClient, Unknown
@@ -89,7 +89,7 @@ class _Renewal:
         if answer.status == _NOT_FOUND:
             return _Secret(Files(), "")
         self._check(answer, "read the Secret")
-        found = json.loads(answer.body)
+        found = _decoded_object(answer, "the Secret")
         data = found.get("data") or {}
         files = Files(*(_decoded(data.get(key)) for key in (CERTIFICATE, KEY, AUTHORITIES)))
         return _Secret(files, str(found["metadata"]["resourceVersion"]))
@@ -126,7 +126,7 @@ class _Renewal:
                 if answer.status == _NOT_FOUND:
                     raise CertsError("--webhook-configuration", name, f"is not among the {kind.plural}")
                 self._check(answer, f"read {kind.plural} {name}")
-                operations = _bundle_operations(json.loads(answer.body), authorities, now)
+                operations = _bundle_operations(_decoded_object(answer, f"{kind.plural} {name}"), authorities, now)
                 if operations:
                     self._check(await self._request("PATCH", path, operations, _PATCH), f"write {kind.plural} {name}")
 
@@ -162,6 +162,14 @@ def _bundle_operations(configuration: dict[str, Any], authorities: bytes, now: d
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle},
         ]
     return operations
+
+
+def _decoded_object(answer: Answer, what: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(answer.body)
+    except ValueError as error:
+        raise CertsError("API server", what, f"its answer does not decode: {error}") from None
+    return found
 
 
 def _decoded(text: object) -> bytes:

@@ -12,6 +12,7 @@ from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod, garbage_collector_paused, load_objects
 from extender.config import Settings
 from extender.convert import InputError, read_manifests
+from extender.printable import printable
 
 
 def read_pods(path: str, settings: Settings) -> list[Pod]:
@@ -48,13 +49,13 @@ def print_json(value: object) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print text lines."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    """Print text lines. Whatever stands in them, each stays one line and moves no cursor."""
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     sys.stdout.flush()
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Return rows as aligned columns under a header."""
-    cells = [list(map(str, row)) for row in (header, *rows)]
+    cells = [[printable(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import gc
 import signal
-import sys
 
 from extender.admission.service import Admission
 from extender.cluster import Cluster, Learner, example_cluster, garbage_collector_paused, load_objects
@@ -12,14 +11,15 @@ from extender.commands.common import expected_pods
 from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
-from extender.logs import configure_logs, logger
+from extender.logs import announce, configure_logs, logger, take_over_the_process
 from extender.security import CertificateCollector
 from extender.server import make_app, start
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. SIGHUP reads the files again. Raises `InputError`."""
-    configure_logs(json=arguments.log_format == "json")
+    configure_logs(json=arguments.log_format == "json", level=arguments.log_level)
+    take_over_the_process()
     server = ServerSettings(
         bind_address=arguments.bind_address,
         port=arguments.port,
@@ -72,8 +72,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, reload_files, cluster, paths)
     try:
         async with learner.running(), webhook_port(app, settings, certificate) as webhooks:
-            sys.stdout.write(_welcome(cluster, paths, f"http://{settings.bind_address}:{port}", webhooks))
-            sys.stdout.flush()
+            _welcome(cluster, paths, f"http://{settings.bind_address}:{port}", webhooks)
             await stopped.wait()
     finally:
         await runner.cleanup()
@@ -91,10 +90,10 @@ def reload_files(cluster: Cluster, paths: list[str]) -> None:
     logger().info("files read again", nodes=len(objects.nodes), pods=len(objects.pods))
 
 
-def _welcome(cluster: Cluster, paths: list[str], url: str, webhooks: str | None) -> str:
+def _welcome(cluster: Cluster, paths: list[str], url: str, webhooks: str | None) -> None:
     admits = "" if webhooks is None else f"webhooks: {webhooks}/mutate, {webhooks}/validate\n"
     cards = sum(len(node.devices) for node in cluster.cache.nodes.values())
-    return f"""gpu-extender listens on {url}
+    text = f"""gpu-extender listens on {url}
 cluster: {len(cluster.cache.nodes)} nodes, {cards} cards, {len(cluster.cache.pods)} pods on them, \
 {len(cluster.problems())} problems ({", ".join(paths)})
 {admits}
@@ -106,3 +105,7 @@ Try:
   make demo
 Stop with Ctrl-C. Read the files again with SIGHUP.
 """
+    counts = {"nodes": len(cluster.cache.nodes), "cards": cards, "pods": len(cluster.cache.pods)}
+    problems = len(cluster.problems())
+    files = {"files": paths, "read_again_by": "SIGHUP"}
+    announce(text, "listening", address=url, webhooks=webhooks, **counts, problems=problems, **files)

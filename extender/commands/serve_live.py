@@ -8,7 +8,6 @@ kube-scheduler to notice, stops accepting, settles binds in flight, releases the
 import argparse
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,7 +28,7 @@ from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
 from extender.live.leading import LeaseSettings
-from extender.logs import logger
+from extender.logs import announce, logger
 from extender.security import CertificateCollector, ServingCertificate
 from extender.server import Compare, OnAnswer, make_app, start
 from extender.verbs import Hooks
@@ -92,9 +91,7 @@ async def _serve(
         async with webhook_port(app, server, certificate) as webhooks:
             monitoring = asyncio.create_task(monitor.run())
             await live.start()
-            sys.stdout.write(f"gpu-extender listens on http://{server.bind_address}:{port}\n")
-            sys.stdout.write("" if webhooks is None else f"webhooks: {webhooks}/mutate, {webhooks}/validate\n")
-            sys.stdout.flush()
+            _welcome(f"http://{server.bind_address}:{port}", webhooks)
             async with Learner(live.cluster, given).running():
                 await stopped.wait()
             logger().info("stopping")
@@ -146,6 +143,11 @@ def _comparing(live: LiveExtender) -> Compare:
         return (await live.compare()).as_json()
 
     return compare
+
+
+def _welcome(url: str, webhooks: str | None) -> None:
+    admits = "" if webhooks is None else f"webhooks: {webhooks}/mutate, {webhooks}/validate\n"
+    announce(f"gpu-extender listens on {url}\n{admits}", "listening", address=url, webhooks=webhooks)
 
 
 def _on_signals() -> asyncio.Event:

@@ -69,7 +69,11 @@ class Manifest(NamedTuple):
                 break
             field += f".{name}" if name else f"[{key}]"
             value = value[key]
-        shown = msgspec.json.encode(value).decode()
+        try:
+            shown = msgspec.json.encode(value).decode()
+        except ValueError:
+            # YAML reads 0x followed by any number of digits; Python writes at most 4,300 of them.
+            shown = f"({type(value).__name__} with a number of too many digits)"
         return field.removeprefix("."), shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
 
 

@@ -4,7 +4,7 @@ It must not act on it. Invariant: every form in which an API server says that a 
 own, is `Expired`; so is a line that cannot be read, for the version of its change is lost with it.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -41,7 +41,9 @@ class _Event(msgspec.Struct):
 
 
 class _Details(msgspec.Struct):
-    retry_after_seconds: int | None = msgspec.field(name="retryAfterSeconds", default=None)
+    retry_after_seconds: Annotated[int, msgspec.Meta(le=2**31 - 1)] | None = msgspec.field(
+        name="retryAfterSeconds", default=None
+    )
 
 
 class _Status(msgspec.Struct):

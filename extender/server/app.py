@@ -20,7 +20,7 @@ from extender.admission.http import Observe, webhook_routes
 from extender.admission.service import Admission
 from extender.cluster import Cluster
 from extender.config import ServerSettings
-from extender.logs import logger
+from extender.logs import every_line, logger
 from extender.server.api import Api, Compare, json_response
 from extender.server.metrics import Metrics
 from extender.server.questions import Questions
@@ -43,6 +43,7 @@ _INDEX = {
 }
 
 
+_BOUND = wire.encode_binding()
 #: The application of the webhook port, which is made together with the other one and counts in the same metrics.
 WEBHOOK_APP = web.AppKey("webhook_app", web.Application)
 
@@ -147,14 +148,18 @@ def _verbs(verbs: Verbs, live: Live | None) -> list[tuple[str, Verb, Callable[[s
     """Return each verb's name, function, and the answer that says "I do not know"."""
 
     async def bind(body: bytes) -> bytes:
+        started, args = time.perf_counter(), wire.decode_binding(body)
         if live is None:
-            return verbs.bind(body)
-        args = wire.decode_binding(body)
+            answer = verbs.bind(body)
+            if answer == _BOUND:
+                _log_bound(verbs.cluster, args, started)
+            return answer
         verbs.check_ready()
-        started = time.perf_counter()
         why_not = await live.bind(args)
         verbs.decisions.bound(args.PodUID, args.Node, why_not, time.perf_counter() - started)
         answer = wire.encode_binding(why_not)
+        if not why_not:
+            _log_bound(verbs.cluster, args, started)
         if live.on_answer is not None:
             live.on_answer("bind", body, answer)
         return answer
@@ -166,6 +171,18 @@ def _verbs(verbs: Verbs, live: Live | None) -> list[tuple[str, Verb, Callable[[s
         ("bind", bind, wire.encode_binding),
         ("preempt", verbs.preempt, lambda _: NULL_VICTIMS),
     ]
+
+
+def _log_bound(cluster: Cluster, args: wire.BindingArgs, started: float) -> None:
+    """Say that a pod is on its node, one line each."""
+    record, milliseconds = cluster.cache.pods.get(args.PodUID), (time.perf_counter() - started) * 1000
+    every_line().info(
+        "bound",
+        pod=f"{args.PodNamespace}/{args.PodName}",
+        node=args.Node,
+        cards=[] if record is None else [use.uuid for use in record.held],
+        milliseconds=round(milliseconds, 1),
+    )
 
 
 def _verb_handler(name: str, verb: Verb, on_error: Callable[[str], bytes], metrics: Metrics) -> Handler:

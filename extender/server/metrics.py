@@ -6,13 +6,15 @@ scrapes. It must not keep state of its own. Invariant: no label takes a pod, a c
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, GCCollector, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from accounting.status import Code
 from extender import __version__
 from extender.cluster import Cluster
+from extender.log_repeats import RepeatsCollector
+from extender.logs import REPEATS
 from extender.verbs import Verbs
 from extender.wire.extender_v1 import WireError
 
@@ -33,6 +35,9 @@ class Metrics:
             registry=self.registry,
         )
         self.registry.register(_StateCollector(verbs))
+        self.registry.register(RepeatsCollector(REPEATS))
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
         if live is not None:
             self.registry.register(live)
 

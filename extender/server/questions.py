@@ -20,6 +20,7 @@ from extender.verbs import Decisions
 
 _Step = TypeVar("_Step")
 _MOST_DECISIONS = 1_000
+_MOST_DIGITS = 4
 _MOST_PODS = 100
 
 
@@ -85,7 +86,9 @@ class Questions:
     async def decisions(self, request: web.Request) -> web.Response:
         """The last decisions, the newest first: of all pods, or with `?pod=NAMESPACE/NAME` of one."""
         pod, limit = request.query.get("pod"), request.query.get("limit", str(_MOST_DECISIONS))
-        if not (limit.isascii() and limit.isdigit() and 0 < int(limit) <= _MOST_DECISIONS):
+        if not (
+            limit.isascii() and limit.isdigit() and len(limit) <= _MOST_DIGITS and 0 < int(limit) <= _MOST_DECISIONS
+        ):
             return _answer({"error": f"limit: {limit}: must be from 1 to {_MOST_DECISIONS}"}, 400)
         found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
         return _answer([decision_entry(each) for each in found[: int(limit)]])

@@ -67,9 +67,14 @@ def _rows(path: Path, wanted: set[str]) -> Iterator[dict[str, str]]:
         raise InputError("--trace-dir", str(path), why) from None
 
 
+#: What fits into 64 bits.
+_MOST_DIGITS = 18
+
+
 def _checked(row: dict[str, str]) -> dict[str, str]:
     for name in ("cpu_milli", "memory_mib", "gpu", "num_gpu", "gpu_milli"):
-        if not (row.get(name) or "0").isdecimal():
+        text = row.get(name) or "0"
+        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
             message = f"{name}={row[name]}"
             raise ValueError(message)
     return row

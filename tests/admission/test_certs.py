@@ -17,7 +17,8 @@ from extender.admission.configurations import Target, configurations
 from extender.admission.settings import AdmissionSettings
 from extender.cli import _parser, main
 from extender.commands import certs_live
-from extender.commands.certs import Files, Plan, read_files, renew_files
+from extender.commands.certs import read_files, renew_files
+from extender.commands.certs_plan import Files, Plan
 from extender.kube.client import KubeClient
 from extender.security.pki import why_renew
 from tests.apiserver.kubeconfig import write_kubeconfig

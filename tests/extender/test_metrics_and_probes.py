@@ -160,6 +160,14 @@ async def test_no_label_names_a_pod_a_card_or_a_node() -> None:
         await client.bind(asking, "some-node")
         read = await samples(client)
     names = {label for _, labels in read for label, _ in labels}
-    assert names <= {"verb", "result", "code", "dimension", "namespace", "resource", "le", "version"}
+    of_python = {"implementation", "version", "major", "minor", "patchlevel", "generation"}
+    assert names <= {"verb", "result", "code", "dimension", "namespace", "resource", "le", "message"} | of_python
+    of_the_process = {name for name, _ in read if name.startswith(("process_", "python_"))}
+    assert {
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_cpu_seconds_total",
+        "python_info",
+    } <= of_the_process
     text = str(list(read))
     assert all(word not in text for word in ("-node", "-pod", "GPU-", "-container"))

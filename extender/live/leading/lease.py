@@ -9,7 +9,7 @@ leaseTransitions, so an equal number on an equal object means that nobody else h
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -49,12 +49,16 @@ class Term(NamedTuple):
     transitions: int
 
 
+#: As the API's types; what is larger no API server writes, and Python would neither convert nor encode it.
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
 class _Spec(msgspec.Struct, omit_defaults=True):
     holderIdentity: str | None = None  # noqa: N815 - as the Kubernetes API names it
-    leaseDurationSeconds: int | None = None  # noqa: N815
+    leaseDurationSeconds: _Int32 | None = None  # noqa: N815
     acquireTime: str | None = None  # noqa: N815
     renewTime: str | None = None  # noqa: N815
-    leaseTransitions: int | None = None  # noqa: N815
+    leaseTransitions: _Int32 | None = None  # noqa: N815
     strategy: str | None = None
     preferredHolder: str | None = None  # noqa: N815
 

@@ -82,4 +82,8 @@ def is_older(version: str, than: str) -> bool:
     They are comparable as integers since KEP-5504; others are never called older. A wrong answer costs a conflict and
     a read, never a booking.
     """
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+    if not (version.isascii() and version.isdigit() and than.isascii() and than.isdigit()):
+        return False
+    # Compared as text: Python converts at most 4,300 digits.
+    version, than = version.lstrip("0"), than.lstrip("0")
+    return (len(version), version) < (len(than), than)

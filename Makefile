@@ -56,9 +56,10 @@ bench-live: $(STAMP) ## measure a live extender at 10,000 nodes and 100,000 pods
 demo: $(STAMP) ## watch pods being placed and finished
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-soak: $(STAMP) ## the long forms: a million random events each of cards and quotas, 200 kills of a live extender
+soak: $(STAMP) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[oracle]'
 	$(BIN)/python -m benchmarks.placement_soak -o docs/placement_soak.json
+	$(BIN)/python -m benchmarks.allocation_soak -o docs/allocation_soak.json
 	$(BIN)/python -m benchmarks.soak -o docs/soak.json $(ARGS)
 	$(BIN)/python -m benchmarks.soak --of quotas -o docs/soak_quotas.json $(ARGS)
 	$(BIN)/python -m benchmarks.kill_run --points 200 -o docs/kill_run.json

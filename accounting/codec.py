@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from accounting.mig_profiles import UNKNOWN, MigInstance
-from accounting.pod import Allocation, DeviceRow, FurtherRow, UnreadableAllocation
+from accounting.pod import Allocation, Container, DeviceRow, FurtherRow, UnreadableAllocation
+from accounting.row_order import rows_by_container
 from accounting.status import Invalid
 from accounting.vendor import DEFAULT_VENDOR_KEY
 
@@ -26,6 +27,9 @@ _INDEXED = re.compile(r"(.+)\[[0-9]+(?:-[0-9]+)?\]", re.ASCII)
 #: A row of one such device, as nearly all are.
 _PLAIN_ROW = re.compile(r"([^,:]*[^,:\]]),[^,:]*,([0-9]{1,9}),([0-9]{1,4}):", re.ASCII)
 _FIELDS = 4
+#: Row and device -> the card that the MIG annotation names for it, and its part of that card.
+Instances = Mapping[tuple[int, int], tuple[str, MigInstance]]
+NO_INSTANCES: Instances = {}
 _MEMORY_MAX = 2**31 - 1
 #: A row's cores are percent of one card. Cards sum them in 32 bits, which a row near that limit would wrap around.
 _CORES_MAX = 10_000
@@ -40,17 +44,19 @@ def encode_allocation(allocation: Allocation, vendor_key: str) -> str:
 
 def decode_allocation(
     text: str,
-    containers: int,
+    containers: tuple[Container, ...],
     field: str,
     share: Callable[[str], str] = str,
     vendor: str = DEFAULT_VENDOR_KEY,
+    instances: Instances = NO_INSTANCES,
 ) -> Allocation | UnreadableAllocation:
-    """Read an annotation text for a pod with that many containers.
+    """Read an annotation text for a pod with these containers.
 
     Unreadable are: a non-empty part without a comma or with too few fields, a memory or cores value that is no integer,
-    negative or too large, an empty UUID, fewer rows than containers, and devices in a row beyond them. Extra empty rows
-    and extra fields are accepted. `share` returns the one text that stands for all UUIDs equal to its argument.
-    `vendor`: key of the one whose annotation it is. The type field is not read, since some writers put a model there.
+    negative or too large, an empty UUID, and a text without any card whose rows are not one per container. Extra fields
+    are accepted. Which row is whose: `accounting.row_order`. `share` returns the one text that stands for all UUIDs
+    equal to its argument. `vendor`: key of the one whose annotation it is. The type field is not read, since some
+    writers put a model there. `instances`: what the MIG annotation names.
     """
     rows: list[tuple[DeviceRow, ...]] = []
     for part in _rows(text):
@@ -58,26 +64,24 @@ def decode_allocation(
         if isinstance(row, Invalid):
             return UnreadableAllocation(_readable_uuids(text), row)
         rows.append(row)
-    if len(rows) < containers:
-        why = f"has {len(rows)} rows for {containers} containers"
-        return UnreadableAllocation(_readable_uuids(text), Invalid(field, _shown(text), why))
-    if any(rows[containers:]):
-        why = f"has devices in a row beyond its {containers} containers"
-        return UnreadableAllocation(_readable_uuids(text), Invalid(field, _shown(text), why))
-    return tuple(rows[:containers])
+    if len(rows) < len(containers) and not any(rows):
+        why = f"names no card in {len(rows)} rows for {len(containers)} containers"
+        return UnreadableAllocation((), Invalid(field, _shown(text), why))
+    return rows_by_container(_with_instances(rows, instances, vendor) if instances else rows, containers, vendor)
 
 
-def with_instances(
-    allocation: Allocation, instances: Mapping[tuple[int, int], tuple[str, MigInstance]], vendor: str
-) -> Allocation:
-    """Return a vendor's rows with the instances that the MIG annotation names, by container and device.
+def _with_instances(
+    rows: list[tuple[DeviceRow, ...]], instances: Instances, vendor: str
+) -> list[tuple[DeviceRow, ...]]:
+    """Return a vendor's rows as written with the instances that the MIG annotation names, by row and device.
 
-    A row for which it names another card has an instance that nobody knows.
+    HAMi numbers the rows that it writes, so this comes before the question whose they are. A row for which another card
+    is named has an instance that nobody knows.
     """
-    return tuple(
-        tuple(_with_instance(row, instances.get((container, device)), vendor) for device, row in enumerate(own))
-        for container, own in enumerate(allocation)
-    )
+    return [
+        tuple(_with_instance(row, instances.get((at, device)), vendor) for device, row in enumerate(own))
+        for at, own in enumerate(rows)
+    ]
 
 
 def _with_instance(row: DeviceRow, named: tuple[str, MigInstance] | None, vendor: str) -> DeviceRow:

@@ -26,6 +26,8 @@ Amounts = tuple[int, ...]
 Uses = Iterable[tuple[str, Amounts]]
 
 EXCLUSIVE_CORES = 100
+#: Holds rows of which nobody can tell whose they are, as long as the pod lives: as an app does.
+_WHOLE_POD = ContainerDemand(ContainerKind.APP)
 
 
 class Resources(NamedTuple):
@@ -116,6 +118,7 @@ def device_uses(
     containers: Sequence[Container | ContainerDemand], allocation: Allocation
 ) -> tuple[tuple[DeviceUse, ...], tuple[DeviceUse, ...]]:
     """Return what the allocation holds per card at its peak and in its steady state, sorted by UUID."""
+    containers = _holders(containers, allocation)
     if (uses := _on_one_card(containers, allocation)) is not None:
         return uses
     kinds = [container.kind for container in containers]
@@ -168,8 +171,15 @@ def pod_total(containers: Sequence[Container | ContainerDemand], allocation: All
     """Return the pod's peak and steady total from the rows of its allocation."""
     return _totals(
         (container.kind, (len(own), sum(row.memory for row in own), sum(row.cores for row in own)))
-        for container, own in zip(containers, allocation, strict=True)
+        for container, own in zip(_holders(containers, allocation), allocation, strict=True)
     )
+
+
+def _holders(
+    containers: Sequence[Container | ContainerDemand], allocation: Allocation
+) -> Sequence[Container | ContainerDemand]:
+    """Return what the entries of an allocation are held by: the containers, and perhaps the pod as a whole."""
+    return containers if len(allocation) == len(containers) else (*containers, _WHOLE_POD)
 
 
 def _one_card_total(uses: tuple[DeviceUse, ...]) -> Total:

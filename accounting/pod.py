@@ -99,7 +99,8 @@ class FurtherRow(DeviceRow):
         return hash(self._values())
 
 
-#: One entry per container, in the order of `Pod.containers`.
+#: One entry per container, in the order of `Pod.containers`. One more has rows of which nobody can tell whose they are
+#: (`accounting.row_order`): the pod holds them from start to end.
 Allocation = tuple[tuple[DeviceRow, ...], ...]
 
 
@@ -125,11 +126,18 @@ class Container:
     request: DeviceRequest | None = None
     further_requests: tuple[DeviceRequest, ...] = ()
     """What it asks of the cards of other vendors, one request per vendor."""
+    misread: bool = False
+    """Some of what it asks for cannot be used, so what another scheduler gave it is not known."""
 
     @property
     def requests(self) -> tuple[DeviceRequest, ...]:
         """Everything that it asks for."""
         return () if self.request is None else (self.request, *self.further_requests)
+
+
+def is_ambiguous(allocation: Allocation, containers: tuple[Container, ...]) -> bool:
+    """Whether an allocation has rows of which nobody can tell whose they are."""
+    return len(allocation) > len(containers) and bool(allocation[-1])
 
 
 class Pod(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accounting.holdings import DeviceUse, Held, Total, held_by, pod_total, requested_total
 from accounting.mig_profiles import UNKNOWN, MigInstance
-from accounting.pod import Allocation, DeviceRow, Pod, UnreadableAllocation, further_rows
+from accounting.pod import Allocation, DeviceRow, Pod, UnreadableAllocation, further_rows, is_ambiguous
 from accounting.quota_scope import PodScope
 from accounting.status import Problem, ProblemCode
 from accounting.vendor import DEFAULT_VENDOR_KEY
@@ -177,7 +177,15 @@ def record_pod(pod: Pod, rows: Allocation | UnreadableAllocation | Held | None =
     allocation = pod.allocation if rows is None else rows
     if allocation is None or isinstance(allocation, UnreadableAllocation):
         return _record_without_cards(pod if rows is None else pod.with_allocation(allocation))
-    held, further = held_by(pod.containers, allocation), further_rows(allocation)
+    held = held_by(pod.containers, allocation)
+    if is_ambiguous(allocation, pod.containers):
+        return _record_of(pod, allocation, held)._replace(problem=_ambiguous(pod, allocation))
+    return _record_of(pod, allocation, held)
+
+
+def _record_of(pod: Pod, allocation: Allocation, held: Held) -> PodRecord:
+    """Return the record of a pod that holds this by these rows."""
+    further = further_rows(allocation)
     if not further and requested_vendors(pod) == (DEFAULT_VENDOR_KEY,):
         return _record(pod, held)
     vendors = _vendors(pod, allocation)
@@ -275,6 +283,17 @@ def _max(one: DeviceUse, other: DeviceUse) -> DeviceUse:
         one.exclusive or other.exclusive,
         one.crowded or other.crowded,
     )
+
+
+def _ambiguous(pod: Pod, allocation: Allocation) -> Problem | None:
+    if pod.terminal:
+        return None
+    message = (
+        f"has an allocation of which nobody can tell whose {len(allocation[-1])} of its cards are: "
+        "its rows are neither one per container, nor one per container that asks for cards, nor one per app; "
+        "the pod holds all of them from start to end"
+    )
+    return Problem(ProblemCode.AMBIGUOUS_ALLOCATION, f"pod {pod.key}", message)
 
 
 def _blocks(pod: Pod) -> tuple[str, ...] | None:

@@ -42,6 +42,7 @@ class ProblemCode(StrEnum):
     """What is wrong with an object that accounting has read."""
 
     UNDECODABLE_ALLOCATION = "UndecodableAllocation"
+    AMBIGUOUS_ALLOCATION = "AmbiguousAllocation"
     MISSING_ALLOCATION = "MissingAllocation"
     ORPHANED_DEVICE = "OrphanedDevice"
     DUPLICATE_DEVICE = "DuplicateDevice"

@@ -6,8 +6,9 @@ its parts, and a pod that asks for one vendor's cards is its own and only part.
 """
 
 from collections.abc import Mapping
+from itertools import zip_longest
 
-from accounting.pod import Allocation, Container, Pod, UnreadableAllocation
+from accounting.pod import Allocation, Container, DeviceRow, Pod, UnreadableAllocation
 from accounting.status import Invalid
 
 
@@ -56,8 +57,9 @@ def rows_of(allocation: Allocation, vendor: str) -> Allocation:
 
 
 def merged(allocations: list[Allocation]) -> Allocation:
-    """Return the rows of several parts of one pod together."""
-    return tuple(tuple(row for own in each for row in own) for each in zip(*allocations, strict=True))
+    """Return the rows of several parts of one pod together. Some may have rows of the pod as a whole, at the end."""
+    none: tuple[DeviceRow, ...] = ()
+    return tuple(tuple(row for own in each for row in own) for each in zip_longest(*allocations, fillvalue=none))
 
 
 def _container(container: Container, vendor: str) -> Container:

@@ -29,6 +29,11 @@ MODEL = "NVIDIA A100-SXM4-40GB"
 Row = tuple[str, int, int]
 
 
+def make_apps(count: int) -> tuple[Container, ...]:
+    """Apps that ask for nothing."""
+    return tuple(Container(f"app{at}", ContainerKind.APP) for at in range(count))
+
+
 def make_device(
     uuid: str = "GPU-0",
     *,

@@ -69,7 +69,7 @@ def requested_holding(pod: Pod) -> Holding:
 
 def _holding(pod: Pod, own: Sequence[Amounts]) -> Holding:
     """Apply the rule. `own`: what each container uses."""
-    kinds = [container.kind for container in pod.containers]
+    kinds = _kinds(pod, own)
     steady = peak = add(*(own[i] for i, kind in enumerate(kinds) if kind is not ContainerKind.INIT))
     for i, kind in enumerate(kinds):
         if kind is ContainerKind.INIT:
@@ -80,11 +80,17 @@ def _holding(pod: Pod, own: Sequence[Amounts]) -> Holding:
 
 def _held_phases(pod: Pod) -> Iterator[list[DeviceRow]]:
     """Yield the rows that are alive together, for every phase that the pod's state still holds."""
-    rows = [] if pod.terminal else list(zip([each.kind for each in pod.containers], _rows(pod), strict=False))
+    held = () if pod.terminal else _rows(pod)
+    rows = list(zip(_kinds(pod, held), held, strict=True))
     for i, (kind, own) in enumerate(rows):
         if kind is ContainerKind.INIT and not pod.inits_over:
             yield [*own, *(row for before, more in rows[:i] if before is ContainerKind.SIDECAR for row in more)]
     yield [row for kind, own in rows if kind is not ContainerKind.INIT for row in own]
+
+
+def _kinds(pod: Pod, own: Sequence[object]) -> list[ContainerKind]:
+    """Return the kind of what each entry is held by. Rows of unknown containers are held as an app's are."""
+    return [each.kind for each in pod.containers][: len(own)] + [ContainerKind.APP] * (len(own) - len(pod.containers))
 
 
 def _rows(pod: Pod) -> Allocation:

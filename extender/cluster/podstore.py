@@ -100,4 +100,4 @@ def unpacked(pod: Pod) -> Pod:
     """Return a kept pod with its rows."""
     if not pod.allocation_text:
         return pod
-    return pod.with_allocation(unpack_rows(pod.allocation_text, len(pod.containers), "allocation"))
+    return pod.with_allocation(unpack_rows(pod.allocation_text, pod.containers, "allocation"))

@@ -48,6 +48,10 @@ def _text(entry: dict[str, Any]) -> Iterator[str]:
         yield from table(("PHASE", "CARD", "SLOTS", "MEMORY MiB", "CORES %"), held)
     totals = [(phase, *entry["total"][phase].values()) for phase in ("peak", "steady")]
     yield from table(("TOTAL", "COUNT", "MEMORY MiB", "CORES %"), totals)
+    for device in entry.get("devices", ()):
+        yield f"held by the pod as a whole: {device['uuid']} {device['memory']} MiB {device['cores']} %"
+    if "problem" in entry:
+        yield f"{entry['problem']['code']}: {entry['problem']['message']}"
     for uncertain in entry["total"]["uncertain"]:
         yield f"memory not known before a card is chosen: {uncertain}"
     yield ""

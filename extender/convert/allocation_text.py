@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from accounting.codec import decode_allocation, encode_allocation, named_instances, with_instances
+from accounting.codec import NO_INSTANCES, Instances, decode_allocation, encode_allocation, named_instances
 from accounting.holdings import Held
 from accounting.mig_profiles import read_instances
 from accounting.plain_rows import held_by_text
@@ -65,7 +65,7 @@ def mig_text(allocation: Allocation) -> str:
 
 
 def unpack_rows(
-    text: str, containers: int, field: str, fields: Mapping[str, str] | None = None
+    text: str, containers: tuple[Container, ...], field: str, fields: Mapping[str, str] | None = None
 ) -> Allocation | UnreadableAllocation:
     """Read a text of `pack_rows` or `join_texts`. `fields`: where each vendor's annotation stands, for messages.
 
@@ -78,7 +78,7 @@ def unpack_rows(
         return decode_allocation(text, containers, names.get(key, field), sys.intern, key)
     texts = split_texts(text)
     read = [
-        _with_mig(decode_allocation(each, containers, names.get(key, field), sys.intern, key), texts, key)
+        decode_allocation(each, containers, names.get(key, field), sys.intern, key, _instances(texts, key))
         for key, each in texts.items()
         if not key.startswith(_MIG)
     ]
@@ -86,7 +86,7 @@ def unpack_rows(
     if unreadable:
         return UnreadableAllocation(tuple(sorted(set(_uuids(read)))), unreadable[0].why)
     if not read:
-        return ((),) * containers
+        return ((),) * len(containers)
     allocations = [each for each in read if not isinstance(each, UnreadableAllocation)]
     return allocations[0] if len(allocations) == 1 else merged(allocations)
 
@@ -96,18 +96,16 @@ def unpack_held(text: str, containers: tuple[Container, ...]) -> Held | None:
     return None if text.startswith(_SEPARATOR) else held_by_text(text, containers, sys.intern)
 
 
-def _with_mig(
-    allocation: Allocation | UnreadableAllocation, texts: Mapping[str, str], vendor: str
-) -> Allocation | UnreadableAllocation:
-    """Return rows with the instances of the MIG annotation; one that cannot be read names none."""
+def _instances(texts: Mapping[str, str], vendor: str) -> Instances:
+    """Return the instances of a vendor's MIG annotation; one that cannot be read names none."""
     text = texts.get(mig_part(vendor))
-    if not text or isinstance(allocation, UnreadableAllocation):
-        return allocation
+    if not text:
+        return NO_INSTANCES
     try:
         instances = read_instances(msgspec.json.decode(text))
     except (msgspec.DecodeError, RecursionError):
-        return allocation
-    return allocation if isinstance(instances, str) else with_instances(allocation, instances, vendor)
+        return NO_INSTANCES
+    return NO_INSTANCES if isinstance(instances, str) else instances
 
 
 def _uuids(read: Iterable[Allocation | UnreadableAllocation]) -> Iterable[str]:

@@ -111,7 +111,7 @@ def _reader(vendors: tuple[Vendor, ...]) -> _Reader:
             return Container(name, _KINDS[kind]), (), ()
         requests, invalid = container_requests(resources, vendors, f"spec.{_LISTS[kind]}[{name}].resources")
         first = requests[0] if requests else None
-        container = Container(name, _KINDS[kind], first, requests[1:])
+        container = Container(name, _KINDS[kind], first, requests[1:], bool(invalid))
         return container, invalid, ((kind, container_charge(resources, *vendors)),)
 
     remembered = lru_cache(maxsize=_REMEMBERED)(read)

@@ -80,7 +80,7 @@ def allocation_of(pod: Pod, text: str, settings: Settings) -> Allocation | Unrea
     if not text:
         return None
     fields = _tools(settings.vendors).allocation_fields
-    return checked_vendors(pod, unpack_rows(text, len(pod.containers), "", fields), fields)
+    return checked_vendors(pod, unpack_rows(text, pod.containers, "", fields), fields)
 
 
 def held_or_rows(pod: Pod, text: str, settings: Settings) -> Held | Allocation | UnreadableAllocation | None:

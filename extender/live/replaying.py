@@ -174,7 +174,7 @@ class _Process:
             return f"{outcome[0].code}: {outcome[0].message}"
         chosen = pack_rows(outcome.allocation)
         if chosen == entry.allocation:
-            allocation = unpack_rows(chosen, len(pod.containers), "allocation")
+            allocation = unpack_rows(chosen, pod.containers, "allocation")
             self.cluster.assume(unbound._replace(node=entry.node, allocation=allocation))
         return chosen
 

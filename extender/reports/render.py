@@ -9,7 +9,7 @@ from typing import Any
 
 from accounting.answers import DeviceReport, Placement
 from accounting.holdings import DeviceUse, Total
-from accounting.pod import Container, DeviceRow, Pod, UnreadableAllocation
+from accounting.pod import Allocation, Container, DeviceRow, Pod, UnreadableAllocation, is_ambiguous
 from accounting.pod_record import PodRecord, State
 from accounting.quota import Charge, Limit
 from accounting.status import Problem, Reason
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 def account(pod: Pod, record: PodRecord) -> Json:
     """Return what a pod holds, per container, per card and in total."""
     allocation = None if isinstance(pod.allocation, UnreadableAllocation) else pod.allocation
-    rows = tuple(() for _ in pod.containers) if allocation is None else allocation
+    rows: Allocation = tuple(() for _ in pod.containers) if allocation is None else allocation
     return {
         "pod": pod.key,
         "uid": pod.uid,
@@ -31,8 +31,10 @@ def account(pod: Pod, record: PodRecord) -> Json:
                 "kind": container.kind.value,
                 "devices": [_row(row) for row in own],
             }
-            for container, own in zip(pod.containers, rows, strict=True)
+            # Rows of no certain container come after all containers.
+            for container, own in zip(pod.containers, rows, strict=False)
         ],
+        **_of_no_container(pod.containers, rows),
         "peak": _uses(record.peak),
         "steady": _uses(record.steady),
         "held": _uses(record.held),
@@ -42,7 +44,13 @@ def account(pod: Pod, record: PodRecord) -> Json:
             "uncertain": _uncertain(pod.containers) if allocation is None else [],
             **_by_vendor(record),
         },
+        **({} if record.problem is None else {"problem": problem(record.problem)}),
     }
+
+
+def _of_no_container(containers: tuple[Container, ...], rows: Allocation) -> Json:
+    """Return the rows of which nobody can tell whose they are, if there are any."""
+    return {"devices": [_row(row) for row in rows[-1]]} if is_ambiguous(rows, containers) else {}
 
 
 def _row(row: DeviceRow) -> Json:
@@ -67,8 +75,6 @@ def pod_entry(pod: Pod, record: PodRecord) -> Json:
         entry["state"] = State.RELEASED.value
     entry["node"] = pod.node
     entry["api_charge"] = dict(pod.api_charge)
-    if record.problem is not None:
-        entry["problem"] = problem(record.problem)
     if pod.invalid:
         entry["invalid"] = [str(invalid) for invalid in pod.invalid]
     if pod.ignored:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from accounting.codec import decode_allocation, encode_allocation
 from accounting.pod import Allocation, DeviceRow, UnreadableAllocation
 from tests.accounting.case_builders import rows
+from tests.builders import make_apps
 
 FIELD = "annotations[hami.io/vgpu-devices-allocated]"
 A, B = ("GPU-a", 3000, 30), ("GPU-b", 500, 0)
@@ -24,7 +25,7 @@ PIECES = st.sampled_from([*",,,::;;", "GPU-a", "GPU-b", "NVIDIA", "0", "30", "30
 
 
 def decode(text: str, containers: int) -> Allocation | UnreadableAllocation:
-    return decode_allocation(text, containers, FIELD)
+    return decode_allocation(text, make_apps(containers), FIELD)
 
 
 def unreadable(text: str, containers: int) -> UnreadableAllocation:
@@ -130,13 +131,9 @@ AB = ("GPU-a", "GPU-b")
         ("GPU-a,NVIDIA,3000,2147483647:;", 1, ("GPU-a",), "cores 2147483647 is more than 10000"),
         (",NVIDIA,3000,30:;", 1, (), "names no card"),
         (",NVIDIA,0,30:;", 1, (), "names no card"),
-        ("GPU-a,NVIDIA,3000,30:;", 2, ("GPU-a",), "has 1 rows for 2 containers"),
-        ("GPU-a,NVIDIA,3000,30:;" * 7, 8, ("GPU-a",), "has 7 rows for 8 containers"),
-        ("", 1, (), "has 0 rows for 1 containers"),
-        ("  ", 1, (), "has 0 rows for 1 containers"),
-        ("GPU-a,NVIDIA,3000,30:;GPU-b,NVIDIA,500,0:;", 1, AB, "has devices in a row beyond its 1 containers"),
-        (";GPU-a,NVIDIA,3000,30:;", 1, ("GPU-a",), "has devices in a row beyond its 1 containers"),
-        ("GPU-a,NVIDIA,3000,30:;", 0, ("GPU-a",), "has devices in a row beyond its 0 containers"),
+        ("", 1, (), "names no card in 0 rows for 1 containers"),
+        ("  ", 1, (), "names no card in 0 rows for 1 containers"),
+        (";;", 3, (), "names no card in 2 rows for 3 containers"),
         # One bad part makes all of it unreadable, whichever it is, and the cards of all parts are named.
         ("GPU-b,NVIDIA,500,0:;GPU-a,NVIDIA,x,30:;", 2, AB, "memory 'x' is not an integer"),
         ("GPU-a,NVIDIA,x,30:;GPU-b,NVIDIA,500,0:;", 2, AB, "memory 'x' is not an integer"),
@@ -158,7 +155,27 @@ def test_a_number_of_thousands_of_digits_is_unreadable_and_breaks_nothing() -> N
 
 
 def test_a_long_text_is_shortened_in_the_message() -> None:
-    assert len(unreadable("GPU-a,NVIDIA,3000,30:;" * 1000, 2000).why.value) == 120
+    assert len(unreadable(";" * 1000, 2000).why.value) == 120
+
+
+# -- rows that are not one per container -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text, containers, whole",
+    [
+        ("GPU-a,NVIDIA,3000,30:;", 2, [A]),
+        ("GPU-a,NVIDIA,3000,30:;" * 7, 8, [A] * 7),
+        ("GPU-a,NVIDIA,3000,30:;GPU-b,NVIDIA,500,0:;", 1, [A, B]),
+        (";GPU-a,NVIDIA,3000,30:;", 1, [A]),
+        ("GPU-a,NVIDIA,3000,30:;", 0, [A]),
+    ],
+    ids=["1 for 2", "7 for 8", "2 for 1", "2 for 1, the first empty", "1 for 0"],
+)
+def test_rows_that_cannot_be_told_apart_are_the_pods(
+    text: str, containers: int, whole: list[tuple[str, int, int]]
+) -> None:
+    assert decode(text, containers) == rows(*[[]] * containers, whole)
 
 
 # -- no damage makes a pod hold less -----------------------------------------------------------------------------------
@@ -176,18 +193,22 @@ def test_whatever_is_read_holds_all_that_the_text_says(text: str, containers: in
         named = {fields[0] for fields in parts_of(text) if len(fields) > 1 and fields[0]}
         assert decoded.readable_uuids == tuple(sorted(named))
         return
-    assert len(decoded) == containers
+    assert len(decoded) in (containers, containers + 1)
     found = [(row.uuid, row.memory, row.cores) for own in decoded for row in own]
     said = [(fields[0], int(fields[2]), int(fields[3])) for fields in parts_of(text)]
     assert found == [each for each in said if each != ("", 0, 0)]
 
 
 @given(ALLOCATIONS, st.data())
-def test_a_text_cut_between_rows_is_unreadable(allocation: Allocation, data: st.DataObject) -> None:
+def test_of_a_text_cut_between_rows_the_pod_holds_all_that_is_left(allocation: Allocation, data: st.DataObject) -> None:
     text = encode_allocation(allocation, "NVIDIA")
     assume(allocation)
     ends = [0, *(match.end() for match in re.finditer(";", text))]
-    unreadable(text[: data.draw(st.sampled_from(ends[:-1]))], len(allocation))
+    at = data.draw(st.integers(0, len(ends) - 2))
+    left = tuple(row for own in allocation[:at] for row in own)
+    expected = (*((),) * len(allocation), left) if left else ()
+    decoded = decode(text[: ends[at]], len(allocation))
+    assert (() if isinstance(decoded, UnreadableAllocation) else decoded) == expected
 
 
 @given(ALLOCATIONS, st.data())
@@ -199,6 +220,8 @@ def test_a_broken_part_is_never_left_out(allocation: Allocation, data: st.DataOb
     unreadable(text[:broken] + "-" + text[broken + 1 :], len(allocation))
 
 
-@given(ALLOCATIONS)
+@given(ALLOCATIONS.filter(any))
 def test_too_few_rows_are_never_taken_for_empty_ones(allocation: Allocation) -> None:
-    unreadable(encode_allocation(allocation, "NVIDIA"), len(allocation) + 1)
+    decoded = decode(encode_allocation(allocation, "NVIDIA"), len(allocation) + 1)
+    assert not isinstance(decoded, UnreadableAllocation)
+    assert decoded[-1] == tuple(row for own in allocation for row in own)

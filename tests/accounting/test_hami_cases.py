@@ -64,6 +64,7 @@ from tests.accounting.case_builders import (
     rows,
     words,
 )
+from tests.builders import make_apps
 
 Case = dict[str, Any]
 ALL = {case["id"]: case for case in read_cases("hami_cases.json")}
@@ -232,7 +233,7 @@ def test_a_terminating_pod_counts_until_it_is_terminal(case: Case) -> None:
 @_of("bad-annotation")
 def test_a_bad_annotation_blocks_its_card(case: Case) -> None:
     value = case["annotation_value"]
-    allocation = decode_allocation(value, 1, "annotation")
+    allocation = decode_allocation(value, make_apps(1), "annotation")
     assert isinstance(allocation, UnreadableAllocation)
     record = record_pod(pod(memory("app", 100), node="n", allocation=allocation))
     assert record.problem is not None
@@ -272,7 +273,7 @@ def test_the_inits_are_over(case: Case) -> None:
 
 @_of("dec-two")
 def test_two_rows_decode_and_the_row_after_the_last_semicolon_is_none(case: Case) -> None:
-    allocation = decode_allocation(case["value"], 2, "annotation")
+    allocation = decode_allocation(case["value"], make_apps(2), "annotation")
     assert not isinstance(allocation, UnreadableAllocation)
     assert [(row.memory, row.cores) for own in allocation for row in own] == [(500, 3), (500, 3)]
     assert len(allocation) + 1 == case["expect_rows"]
@@ -281,7 +282,7 @@ def test_two_rows_decode_and_the_row_after_the_last_semicolon_is_none(case: Case
 
 @_of("dec-bad")
 def test_a_device_with_three_fields_is_unreadable(case: Case) -> None:
-    assert isinstance(decode_allocation(case["value"], 1, "annotation"), UnreadableAllocation)
+    assert isinstance(decode_allocation(case["value"], make_apps(1), "annotation"), UnreadableAllocation)
 
 
 @_of("enc-node-legacy")
@@ -879,7 +880,7 @@ def test_a_sidecar_after_the_init_is_no_part_of_its_peak(case: Case) -> None:
 
 @_of("obs-restart")
 def test_a_restart_books_the_steady_state_at_once(case: Case) -> None:
-    allocation = decode_allocation(case["annotation"], 2, "annotation")
+    allocation = decode_allocation(case["annotation"], make_apps(2), "annotation")
     assert not isinstance(allocation, UnreadableAllocation)
     started = pod(memory("init", 1), memory("app", 1), node="n", allocation=allocation, inits_over=False)
     running = started._replace(inits_over=True)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.answers.report import node_report, problem_counts, problems
-from accounting.codec import named_instances, with_instances
+from accounting.codec import decode_allocation, named_instances
 from accounting.holdings import device_uses
 from accounting.mig_profiles import (
     EVERY_SLICE,
@@ -31,6 +31,7 @@ from accounting.pod_record import record_pod
 from accounting.register import read_register
 from accounting.status import Code, ProblemCode
 from tests.accounting.case_builders import APP, INIT, SIDECAR, Cluster, card, memory, node, numbers, pod
+from tests.builders import make_apps
 
 A100: MigLayout = (
     MigProfile("1g.5gb", 4864, 15, 1, tuple((start, 1) for start in range(7))),
@@ -352,9 +353,10 @@ def test_one_bad_element_refuses_the_whole_mig_annotation(change: dict[str, obje
 
 
 def test_an_element_for_another_card_is_no_knowledge() -> None:
-    rows = ((FurtherRow.of("B", 1, 1, "NVIDIA"), FurtherRow.of("A", 1, 1, "NVIDIA")),)
     named = {(0, 0): ("A", MigInstance("x", 0, 1)), (0, 1): ("A", MigInstance("y", 1, 1))}
-    (own,) = with_instances(rows, named, "NVIDIA")
+    decoded = decode_allocation("B,NVIDIA,1,1:A,NVIDIA,1,1:;", make_apps(1), "field", instances=named)
+    assert isinstance(decoded, tuple)
+    (own,) = decoded
     assert [row.instance for row in own] == [UNKNOWN, MigInstance("y", 1, 1)]
     assert named_instances((own,))[1]["placement"] == {"start": 1, "size": 1}
 

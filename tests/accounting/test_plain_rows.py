@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from accounting.codec import decode_allocation, encode_allocation
 from accounting.holdings import held_by
 from accounting.plain_rows import held_by_text
-from accounting.pod import Allocation, Container, ContainerKind, DeviceRow, UnreadableAllocation
+from accounting.pod import Allocation, Container, ContainerKind, DeviceRequest, DeviceRow, UnreadableAllocation
 
 _KINDS = st.sampled_from(ContainerKind)
 _UUIDS = st.sampled_from(("GPU-a", "GPU-b", "GPU-c", "MIG-a[1-0]", "x y", "\x00NVIDIA\x00GPU-a"))
@@ -26,14 +26,15 @@ def _pods(draw: st.DrawFn, rows: st.SearchStrategy[DeviceRow], most: int) -> tup
     """Containers and their rows."""
     allocation = draw(st.lists(st.lists(rows, max_size=most).map(tuple), max_size=6).map(tuple))
     kinds = draw(st.lists(_KINDS, min_size=len(allocation), max_size=len(allocation)))
-    return tuple(Container(f"c{at}", kind) for at, kind in enumerate(kinds)), allocation
+    requests = [draw(st.sampled_from((None, DeviceRequest(1, 1, 0, 0), DeviceRequest(2, 1, 0, 0)))) for _ in kinds]
+    return tuple(map(Container, "abcdef", kinds, requests)), allocation
 
 
 def _agrees(text: str, containers: tuple[Container, ...]) -> None:
     held = held_by_text(text, containers)
     if held is None:
         return
-    allocation = decode_allocation(text, len(containers), "field")
+    allocation = decode_allocation(text, containers, "field")
     assert not isinstance(allocation, UnreadableAllocation)
     assert held == held_by(containers, allocation)
     assert any(allocation)
@@ -52,7 +53,8 @@ def test_other_rows_are_read_alike_or_not_at_all(
 ) -> None:
     """Also where there are more rows than containers, or fewer."""
     containers, allocation = pod
-    wanted = (*containers, *[Container("more", ContainerKind.APP)] * 2)[: max(0, len(containers) + more)]
+    further = Container("more", ContainerKind.INIT), Container("more", ContainerKind.APP)
+    wanted = (*containers, *further)[: max(0, len(containers) + more)]
     _agrees(encode_allocation(allocation, "NVIDIA") + rest, wanted)
 
 

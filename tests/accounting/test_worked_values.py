@@ -29,6 +29,7 @@ from tests.accounting.case_builders import (
     request_of,
     rows,
 )
+from tests.builders import make_apps
 
 ONE_CARD = node("n", card("A", 24))
 #: Kinds and sizes of the containers in spec order, peak, steady.
@@ -272,7 +273,7 @@ def test_a18_a_finished_pod_that_turns_failed_is_not_released_twice() -> None:
 
 
 def _decoded(text: str, number: int) -> Allocation:
-    allocation = decode_allocation(text, number, "annotation")
+    allocation = decode_allocation(text, make_apps(number), "annotation")
     assert not isinstance(allocation, UnreadableAllocation)
     return allocation
 
@@ -306,14 +307,14 @@ def test_a26_a_first_container_without_a_device_is_valid() -> None:
 def test_a27_seven_rows_for_eight_containers_concern_that_pod_alone() -> None:
     cluster = Cluster(node("n", card("A")), node("m", card("B")))
     healthy = cluster.bind(pod(memory("app", 100), name="healthy"), "m")
-    allocation = decode_allocation("A,NVIDIA,100,0:;" * 7, 8, "annotation")
-    assert isinstance(allocation, UnreadableAllocation)
-    broken = record_pod(pod(*[memory("app", 100)] * 8, name="broken", node="n", allocation=allocation))
-    cluster.cache.add_pod(broken)
-    assert broken.problem is not None
-    assert broken.problem.code is ProblemCode.UNDECODABLE_ALLOCATION
-    assert "7 rows for 8 containers" in broken.problem.message
-    assert cluster.refusal(pod(memory("app", 1)), "n") is Code.DEVICE_BLOCKED
+    allocation = decode_allocation("A,NVIDIA,100,0:;" * 7, make_apps(8), "annotation")
+    assert not isinstance(allocation, UnreadableAllocation)
+    odd = record_pod(pod(*[memory("app", 100)] * 8, name="odd", node="n", allocation=allocation))
+    cluster.cache.add_pod(odd)
+    assert odd.problem is not None
+    assert odd.problem.code is ProblemCode.AMBIGUOUS_ALLOCATION
+    assert cluster.held("A") == (7, 700, 0)
+    assert cluster.refusal(pod(memory("app", 1)), "n") is None
     assert cluster.refusal(pod(memory("app", 1)), "m") is None
     assert cluster.held("B", "m") == (1, 100, 0)
     assert healthy.uid in cluster.cache.pods
@@ -324,7 +325,7 @@ def test_a28_the_last_good_value_is_kept(broken: str) -> None:
     cluster = Cluster(node("n", card("A")))
     bound = cluster.bind(pod(memory("app", 8000)), "n")
     other = cluster.bind(pod(memory("app", 1000), name="other"), "n")
-    allocation = decode_allocation(broken, 1, "annotation")
+    allocation = decode_allocation(broken, make_apps(1), "annotation")
     assert isinstance(allocation, UnreadableAllocation)
     damaged = record_pod(bound._replace(allocation=allocation))
     for _ in ("first", "again"):
@@ -626,7 +627,7 @@ def test_an_exclusive_holder_beside_another_holder_is_over_committed() -> None:
 
 # -- allocations that are missing or unreadable (design 2.2) -----------------------------------------------------------
 
-JUNK = decode_allocation("A,NVIDIA,x,0:;", 1, "annotation")
+JUNK = decode_allocation("A,NVIDIA,x,0:;", make_apps(1), "annotation")
 
 
 def test_a_bound_pod_without_an_allocation_blocks_its_node() -> None:

@@ -231,7 +231,6 @@ def malformed(rng: random.Random, uuid: str) -> str:
             f"{uuid}:;",
             ",NVIDIA,10,0:;",
             f"{uuid},NVIDIA,99999999999999999999,0:;",
-            f";{uuid},NVIDIA,10,0:;",
             "junk",
             "null",
             "{}",

@@ -163,7 +163,7 @@ def test_an_allocation_is_read_or_said_to_be_unreadable() -> None:
     assert read(pod("p", two, allocation=rows([("X", 5, 0)], []))).allocation == ((("X", 5, 0),), ())
     assert read(pod("p", two)).allocation is None
     assert read(pod("p", two, allocation="")).allocation is None
-    unreadable = read(pod("p", two, allocation="X,NVIDIA,5,0:;")).allocation
+    unreadable = read(pod("p", two, allocation="X,NVIDIA,5,-1:;")).allocation
     assert isinstance(unreadable, UnreadableAllocation)
     assert unreadable.readable_uuids == ("X",)
     assert unreadable.why.field == "metadata.annotations[hami.io/vgpu-devices-allocated]"

@@ -24,6 +24,7 @@ from extender.convert.node import convert_node, convert_quota
 from extender.convert.pod import convert_pod
 from extender.verbs.verbs import Verbs
 from extender.wire import core_v1
+from tests.builders import make_apps
 from tests.extender.inside import run_inside
 from tests.extender.objects import ALLOCATION, Json, card, container, listed, node, pod, quota
 
@@ -263,19 +264,19 @@ def test_rows_of_another_vendor_do_not_stand_for_those_that_were_asked() -> None
 @pytest.mark.parametrize("text", ["\0", "\0NVIDIA", "a\0b", ";\0DCU\0;"])
 def test_a_forged_separator_is_an_unreadable_text(text: str) -> None:
     joined = join_texts({"NVIDIA": text})
-    assert isinstance(unpack_rows(joined, 1, "field"), UnreadableAllocation)
+    assert isinstance(unpack_rows(joined, make_apps(1), "field"), UnreadableAllocation)
 
 
 def test_rows_survive_being_packed() -> None:
     texts = {"NVIDIA": "A,NVIDIA,1,2:;;", "DCU": ";B,DCU,3,4:C,DCU,5,6:;"}
-    rows = unpack_rows(join_texts(texts), 2, "field")
+    rows = unpack_rows(join_texts(texts), make_apps(2), "field")
     assert isinstance(rows, tuple)
     assert pack_rows(rows) == join_texts(texts)
     assert [[(row.uuid, row.vendor) for row in own] for own in rows] == [
         [("A", "NVIDIA")],
         [("B", "DCU"), ("C", "DCU")],
     ]
-    assert pack_rows(unpack_rows("A,NVIDIA,1,2:;", 1, "field")) == "A,NVIDIA,1,2:;"  # type: ignore[arg-type]  # readable
+    assert pack_rows(unpack_rows("A,NVIDIA,1,2:;", make_apps(1), "field")) == "A,NVIDIA,1,2:;"  # type: ignore[arg-type]  # readable
 
 
 # -- quotas ------------------------------------------------------------------------------------------------------------

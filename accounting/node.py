@@ -55,6 +55,8 @@ class Node:
     links: tuple[Link, ...] = ()
     """Scores of pairs of cards; see `topology`."""
     problems: tuple[Problem, ...] = field(default=(), compare=True)
+    resource_names: frozenset[str] = frozenset()
+    """Every resource that it advertises, ours and those of others."""
     further_allocatable: tuple[tuple[str, int | None], ...] = ()
     """(vendor key, allocatable of its count resource) of every vendor but the first."""
 

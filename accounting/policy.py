@@ -78,7 +78,7 @@ _CARD_WORDS = frozenset({*_SORT_KEYS, "mutex", "topology-aware"})
 
 
 def parse_node_policy(text: str) -> NodePolicy:
-    """Read hami.io/node-scheduler-policy: a policy's name, anything else is binpack, as in HAMi."""
+    """Read a node policy by its name. Anything else is binpack; a pod's annotation with such a text is not read."""
     return _NODE_POLICIES.get(text.strip(), NodePolicy.BINPACK)
 
 
@@ -93,7 +93,8 @@ def make_policies(node: str, card: str | None) -> Policies:
 def parse_card_policy(text: str) -> CardPolicy:
     """Read hami.io/gpu-scheduler-policy: one word or a comma list of binpack, spread, numa and mutex.
 
-    Unknown words are ignored and no sort key means spread, as in HAMi. "topology-aware" is no sort key: the links
+    No sort key means spread, as in HAMi, and so do unknown words; a pod's annotation with those is not read.
+    "topology-aware" is no sort key: the links
     between cards decide first, and the keys between equals.
     """
     words = [word.strip() for word in text.split(",")]
@@ -105,12 +106,12 @@ def parse_card_policy(text: str) -> CardPolicy:
 
 
 def unknown_node_words(text: str) -> tuple[str, ...]:
-    """Return what in a node policy means nothing; HAMi takes it for binpack."""
+    """Return what in a node policy means nothing; empty for a policy's name."""
     return () if text.strip() in {policy.value for policy in NodePolicy} else (text.strip(),)
 
 
 def unknown_card_words(text: str) -> tuple[str, ...]:
-    """Return the words of a card policy that mean nothing; HAMi ignores them."""
+    """Return the words of a card policy that mean nothing."""
     words = (word.strip() for word in text.split(","))
     return tuple(word for word in words if word not in _CARD_WORDS)
 

@@ -30,11 +30,13 @@ def explain_node(
     positions: Mapping[str, int],
     blockers: tuple[str, ...] = (),
     quota: QuotaCheck = UNLIMITED,
+    register: str = "",
 ) -> Placement | tuple[Reason, ...]:
     """Return the pod's placement on a node, or the reasons against it, the deciding one first.
 
     `positions`: device position of each card UUID on the node. `blockers`: keys of the pods on the node whose
-    allocation cannot be read. `quota`: what the quotas of the pod's namespace say of it.
+    allocation cannot be read. `quota`: what the quotas of the pod's namespace say of it. `register`: why the node's
+    register cannot be read, if it cannot.
     """
     if pod.invalid:
         return tuple(Reason(Code.INVALID_REQUEST, str(invalid)) for invalid in pod.invalid)
@@ -57,7 +59,7 @@ def explain_node(
                 added = _added_without_budget(view, part, snapshot, uuids)
                 if added is not None:
                     return _budget_reasons(code, budget, added)
-            node_reason = _node_reason(code, view, part, snapshot, blockers)
+            node_reason = _node_reason(code, view, part, snapshot, blockers, register)
             if node_reason is not None:
                 return (node_reason,)
             return _card_reasons(code, view, pod, part, snapshot, uuids)
@@ -87,10 +89,12 @@ def _budget_reasons(code: Code, budget: Budget, added: Total) -> tuple[Reason, .
 
 
 def _node_reason(
-    code: Code, view: View, demand: Demand, snapshot: Snapshot, blockers: tuple[str, ...]
+    code: Code, view: View, demand: Demand, snapshot: Snapshot, blockers: tuple[str, ...], register: str
 ) -> Reason | None:
     if code is Code.NODE_UNKNOWN:
         return Reason(code, "no such node")
+    if code is Code.NO_DEVICES and register:
+        return Reason(code, f"the node's register of cards cannot be read: {register}")
     if code is Code.NO_DEVICES:
         of_vendor = "" if len(snapshot.vendors) == 1 else f" of {demand.selection.vendor}"
         return Reason(code, f"the node registers no cards{of_vendor}")
@@ -170,6 +174,9 @@ def _numbers(code: Code, cards: list[int], view: View, assignment: Assignment, r
         wanted = np.broadcast_to(wanted_memory(view, request), free[:, np.newaxis].shape)[:, 0]
         cards = [card for card in cards if not nodes.layout[card, 0]]
         best = max(cards, key=lambda card: int(free[card] - wanted[card]))
+        if request.memory_percentage and not nodes.memory[best, 0] and not nodes.reserved_memory[best, 0]:
+            percent = request.memory_percentage
+            return f"{percent} percent wanted, of cards that do not tell their memory no part can be promised"
         reserved = int(nodes.reserved_memory[best, 0])
         beside = f", {reserved} more are reserved" if reserved else ""
         share_text = f" ({request.memory_percentage} percent)" if request.memory_percentage else ""

@@ -20,15 +20,24 @@ def memory_of(view: View, request: DeviceRequest, cells: Rows) -> Int64Array | i
     """Return the MiB that a request takes on each of these cells (flat numbers)."""
     if not request.memory_percentage:
         return request.memory
-    capacity: Int64Array = view.nodes.memory.reshape(-1)[cells]
-    return capacity * request.memory_percentage // 100
+    return _share(view.nodes.memory.reshape(-1)[cells], request)
 
 
 def wanted_memory(view: View, request: DeviceRequest) -> Int64Array | int:
     """Return the MiB that a request wants of each card: one number, or an array for a percentage."""
     if not request.memory_percentage:
         return request.memory
-    return view.nodes.memory * request.memory_percentage // 100
+    return _share(view.nodes.memory, request)
+
+
+def _share(capacity: Int64Array, request: DeviceRequest) -> Int64Array:
+    """Return a percentage of each capacity.
+
+    Of a card that does not tell its memory (GB10 registers 0) no part can be promised: it would have to be 1 MiB at
+    least. A whole card can be given all the same.
+    """
+    share: Int64Array = capacity * request.memory_percentage // 100
+    return share if request.whole else share + (capacity == 0)
 
 
 def fitting_cards(

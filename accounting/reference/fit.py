@@ -206,7 +206,12 @@ def _footprint(pod: Pod, taken: Allocation) -> tuple[int, int, int]:
 
 
 def _memory(card: Card, request: DeviceRequest) -> int:
-    return card.capacity.memory * request.memory_percentage // 100 if request.memory_percentage else request.memory
+    if not request.memory_percentage:
+        return request.memory
+    if card.capacity.memory == 0:
+        # It does not tell its memory: no part of it can be promised.
+        return 0 if request.whole else 1
+    return card.capacity.memory * request.memory_percentage // 100
 
 
 def _used(card: Card, alive: Sequence[DeviceRow]) -> Amounts:

@@ -105,7 +105,8 @@ class Admission:
 
     def _misspelt(self, pod: wire.PodObject, written: list[Written], *, asks: bool) -> list[Finding]:
         """Return the names that nearly are names which are read."""
-        resources = (found for each in written for found in validating.near_misses(each, self._vendors))
+        near = (validating.near_misses(each, self._vendors, self._is_advertised) for each in written)
+        resources = (found for findings in near for found in findings)
         return [*resources, *misplaced(pod.meta.annotations or {}, self._vendors, asks=asks)]
 
     def _judge_share(self, request: wire.Request, pod: wire.PodObject, written: list[Written]) -> list[Finding]:
@@ -134,11 +135,14 @@ class Admission:
 
     def _warnings(self, request: wire.Request, pod: wire.PodObject, written: list[Written]) -> list[str]:
         found = list(validating.oddities(written, pod, self._vendors))
+        share = self._share(request, pod)
+        found += map(str, share.ignored)
         if not scheduler_is_ours(pod, self.settings):
             name, ours = pod.more.schedulerName, self.settings.scheduler_name
-            found.append(f"spec.schedulerName: {name}: gives out no shares of cards; only {ours} does")
+            why = f"gives out no shares of cards; only {ours} does, so the pod's GPU limits are not enforced here"
+            found.append(f"spec.schedulerName: {name}: {why}")
         elif self.is_synced():
-            found += too_large(self.cluster.cache, self._share(request, pod))
+            found += too_large(self.cluster.cache, share)
         return found
 
     def _share(self, request: wire.Request, pod: wire.PodObject) -> Pod:
@@ -183,6 +187,10 @@ class Admission:
 
     def _is_trusted(self, request: wire.Request) -> bool:
         return request.user in self.settings.trusted_accounts
+
+    def _is_advertised(self, name: str) -> bool:
+        """Whether some node has a resource of this name; asked only about names that nearly are managed ones."""
+        return any(name in node.resource_names for node in self.cluster.cache.nodes.values())
 
     def _asks(self, written: Written) -> bool:
         return any(map(written.asks_of, self._vendors))

@@ -5,7 +5,7 @@ the answer. It must not change anything. Invariants: every finding names the fie
 told at once; what the scheduler would accept is not refused.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from accounting.pod import Container, Pod
 from accounting.quota import Exceeded
@@ -45,13 +45,20 @@ def ambiguous(written: Written, vendor: Vendor) -> Iterator[Finding]:
     yield Finding(Why.AMBIGUOUS_REQUEST, text)
 
 
-def near_misses(written: Written, vendors: tuple[Vendor, ...]) -> Iterator[Finding]:
-    """Yield a finding per resource whose name nearly is a managed one."""
+def near_misses(
+    written: Written, vendors: tuple[Vendor, ...], is_advertised: Callable[[str], bool]
+) -> Iterator[Finding]:
+    """Yield a finding per resource whose name nearly is a managed one.
+
+    A name that some node advertises is no misspelling but somebody else's (nvidia.com/pgpu of sandboxed containers).
+    """
     for part, quantities in (("limits", written.limits), ("requests", written.requests)):
         for name, value in quantities.items():
             meant = near_resource(name, vendors)
             # Requests repeat the limits.
             if meant is None or not is_asked(value) or (part == "requests" and name in written.limits):
+                continue
+            if is_advertised(name):
                 continue
             field = f"{written.field}.resources.{part}[{name}]"
             yield Finding(Why.NEAR_MISS, f"{field}: {value}: is not managed here; {meant} is probably meant")

@@ -6,6 +6,7 @@ what cannot be used in it becomes a Problem in the value.
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -53,8 +54,15 @@ def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
         single_numa=is_single_numa(meta.labels or {}, annotations),
         links=links,
         problems=(*register.problems, *misread),
+        resource_names=_names(tuple(allocatable), tuple(status.capacity or ())),
         further_allocatable=tuple((each.key, _count_allocatable(allocatable, each.count_resource)) for each in others),
     )
+
+
+@lru_cache(maxsize=1_024)
+def _names(allocatable: tuple[str, ...], capacity: tuple[str, ...]) -> frozenset[str]:
+    """Return all names as one set; nodes of one kind share it."""
+    return frozenset((*allocatable, *capacity))
 
 
 def _links(

@@ -182,18 +182,26 @@ def _every_card(vendors: tuple[Vendor, ...]) -> tuple[Selection, ...]:
 def _policies(
     annotations: Mapping[str, str], policies: Policies
 ) -> tuple[Policies, list[Invalid], tuple[Invalid, ...]]:
+    """Read the annotations that override the settings. Where one names no policy, the setting holds (HAMi#2769)."""
     invalid: list[Invalid] = []
     ignored: list[Invalid] = []
     if NODE_POLICY in annotations:
         text = annotations[NODE_POLICY]
-        policies = replace(policies, node=parse_node_policy(text))
-        if policies.node.looks_ahead:
-            policies = replace(policies, card=make_policies(text, None).card)
-        ignored += [_ignored(NODE_POLICY, word) for word in unknown_node_words(text)]
+        unknown = unknown_node_words(text)
+        if not unknown:
+            policies = replace(policies, node=parse_node_policy(text))
+            if policies.node.looks_ahead:
+                policies = replace(policies, card=make_policies(text, None).card)
+        ignored += [_ignored(NODE_POLICY, word) for word in unknown]
     if CARD_POLICY in annotations:
         text = annotations[CARD_POLICY]
-        policies = replace(policies, card=parse_card_policy(text))
-        ignored += [_ignored(CARD_POLICY, word) for word in unknown_card_words(text)]
+        unknown = unknown_card_words(text)
+        if not unknown:
+            policies = replace(policies, card=parse_card_policy(text))
+        elif _is_empty_list(text):
+            invalid.append(_empty_list(CARD_POLICY, text))
+        else:
+            ignored += [_ignored(CARD_POLICY, word) for word in unknown]
     if WEIGHTS in annotations:
         weights = parse_weights(annotations[WEIGHTS], _ANNOTATIONS.format(WEIGHTS))
         if isinstance(weights, Invalid):
@@ -207,12 +215,23 @@ def _ignored(key: str, word: str) -> Invalid:
     return Invalid(_ANNOTATIONS.format(key), word, "is no policy and is ignored")
 
 
+def _is_empty_list(text: str) -> bool:
+    """Whether a comma list has nothing in it. A blank text is no list: it says nothing at all."""
+    return bool(text.strip()) and not parse_list(text)
+
+
+def _empty_list(key: str, text: str) -> Invalid:
+    return Invalid(_ANNOTATIONS.format(key), text, "is a list without entries")
+
+
 def _selection(annotations: Mapping[str, str], vendor: Vendor, invalid: list[Invalid]) -> Selection:
     """Read a vendor's selecting annotations; adds what is invalid in them to `invalid`."""
     numa_bind = parse_bool(annotations.get(vendor.numa_bind_annotation) or "false")
     if numa_bind is None:
         field = _ANNOTATIONS.format(vendor.numa_bind_annotation)
         invalid.append(Invalid(field, annotations[vendor.numa_bind_annotation], "must be true or false"))
+    lists = (key for key in _list_keys(vendor) if _is_empty_list(annotations.get(key, "")))
+    invalid += [_empty_list(key, annotations[key]) for key in lists]
     uuids, also = (
         frozenset(parse_list(annotations.get(key, "")))
         for key in (vendor.use_uuid_annotation, vendor.also_use_uuid_annotation)
@@ -232,14 +251,22 @@ def _selection(annotations: Mapping[str, str], vendor: Vendor, invalid: list[Inv
     )
 
 
-def _choice_keys(vendor: Vendor) -> frozenset[str]:
-    selecting = (
+def _list_keys(vendor: Vendor) -> tuple[str, ...]:
+    """Return the annotations that hold a comma list of cards or models."""
+    lists = (
         vendor.use_uuid_annotation,
         vendor.nouse_uuid_annotation,
         vendor.also_use_uuid_annotation,
         vendor.also_nouse_uuid_annotation,
         vendor.use_type_annotation,
         vendor.nouse_type_annotation,
+    )
+    return tuple(filter(None, lists))
+
+
+def _choice_keys(vendor: Vendor) -> frozenset[str]:
+    selecting = (
+        *_list_keys(vendor),
         vendor.numa_bind_annotation,
         vendor.mode_annotation,
         *(key for key, _ in vendor.unmanaged_annotations),

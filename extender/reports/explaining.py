@@ -14,6 +14,7 @@ from accounting.holdings import pod_total
 from accounting.pod import Pod
 from accounting.quota import QuotaCheck, namespace_differences, pod_charges
 from accounting.state.cache import Cache
+from accounting.status import ProblemCode
 from accounting.vendor_part import part_of
 from extender.cluster import Cluster
 from extender.reports.render import charge_row, explained_node, quota_row
@@ -60,11 +61,19 @@ def _node(cache: Cache, pod: Pod, name: str, score: int, quota: QuotaCheck) -> d
     if record is not None and record.node == name:
         cache = cache.node_without(pod.uid)
     blockers = tuple(each.key for each in cache.pods_on(name) if each.blocks is not None)
-    outcome = explain_node(cache.snapshot(), pod, name, cache.positions(name), blockers, quota)
+    outcome = explain_node(
+        cache.snapshot(), pod, name, cache.positions(name), blockers, quota, _unreadable_register(cache, name)
+    )
     if isinstance(outcome, Placement) and quota.budget is not None:
         total, _ = pod_total(pod.containers, outcome.allocation)
         return explained_node(name, outcome, score) | {"total": total._asdict()}
     return explained_node(name, outcome, score)
+
+
+def _unreadable_register(cache: Cache, name: str) -> str:
+    """Return what cannot be read of a node's register."""
+    problems = cache.nodes[name].problems if name in cache.nodes else ()
+    return "; ".join(each.message for each in problems if each.code is ProblemCode.UNREADABLE_REGISTER)
 
 
 def _scores(cluster: Cluster, pod: Pod, names: list[str], quota: QuotaCheck) -> dict[str, int]:

@@ -144,6 +144,7 @@ class NodeStatus(Object):
     """status of a Node."""
 
     allocatable: dict[str, Any] | None = None
+    capacity: dict[str, Any] | None = None
 
 
 class Node(Object):

@@ -127,7 +127,9 @@ async def test_another_scheduler_is_respected_with_a_warning(webhooks: Webhooks)
     app = container("a", asks(1, 5), securityContext=PRIVILEGED)
     answer = await webhooks.admit(pod(app, scheduler="volcano", nodeName="n1"))
     assert answer.allowed
-    assert answer.warnings == ["spec.schedulerName: volcano: gives out no shares of cards; only gpu-scheduler does"]
+    (warning,) = answer.warnings
+    assert warning.startswith("spec.schedulerName: volcano: gives out no shares of cards; only gpu-scheduler does, ")
+    assert warning.endswith("so the pod's GPU limits are not enforced here")
 
 
 async def test_another_scheduler_may_be_denied() -> None:
@@ -360,4 +362,19 @@ async def test_the_name_of_the_scheduler_is_configured() -> None:
     async with admitting(settings=AdmissionSettings(scheduler_name="cards")) as webhooks:
         assert (await webhooks.admit(pod(container("a", asks(1, 5)), scheduler=DEFAULT))).allowed
         answer = await webhooks.admit(pod(container("a", asks(1, 5)), scheduler=OURS))
-        assert answer.warnings == [f"spec.schedulerName: {OURS}: gives out no shares of cards; only cards does"]
+        (warning,) = answer.warnings
+        assert warning.startswith(f"spec.schedulerName: {OURS}: gives out no shares of cards; only cards does, ")
+
+
+@pytest.mark.parametrize("part", ["allocatable", "capacity"])
+async def test_a_name_that_a_node_advertises_is_no_misspelling(part: str) -> None:
+    written = pod(container("a", {"limits": {"nvidia.com/pgpu": "1"}, "requests": {"nvidia.com/pgpu": "1"}}))
+    sandboxed = node("n1")
+    sandboxed["status"][part] = {"cpu": "8", "nvidia.com/pgpu": "2"}
+    async with admitting(sandboxed) as webhooks:
+        answer = await webhooks.validate(written)
+        assert (answer.allowed, answer.warnings) == (True, [])
+    async with admitting(node("n1")) as webhooks:
+        answer = await webhooks.validate(written)
+        assert not answer.allowed
+        assert "nvidia.com/gpu is probably meant" in answer.message

@@ -13,6 +13,7 @@ import pytest
 from tests.extender.inside import run_inside
 from tests.extender.objects import (
     CORDON,
+    REGISTER,
     Json,
     asks,
     bound,
@@ -281,3 +282,33 @@ def test_a_pod_explained_after_its_rows_are_known_shows_what_it_would_get_now(tm
     # The manifest's own annotation is not an answer: it names a card that is not there.
     asking = pod("p", node="n9", allocation=rows([("GPU-old", 1, 0)]))
     assert explain(tmp_path, asking, node("n1"))["n1"]["devices"] == {"GPU-n1-0": held(1, 100)}
+
+
+def test_of_a_card_that_does_not_tell_its_memory_no_part_is_promised(tmp_path: Path) -> None:
+    """A GB10 registers no memory. Whole cards and plain counts stay possible."""
+    path = tmp_path / "cluster.json"
+    path.write_text(listed(node("n1", [card("GPU-a", memory=0)])), encoding="utf-8")
+
+    def asked(resources: Json) -> Json:
+        stdin = json.dumps(pod("p", [container("main", resources)])).encode()
+        answer = run_inside("explain", "-f", "-", "--cluster", path, "-o", "json", stdin=stdin).json()
+        return dict(answer["nodes"][0])
+
+    for percentage in (1, 50, 100):
+        (reason,) = asked(asks(1, percentage=percentage))["reasons"]
+        assert reason["code"] == "InsufficientMemory"
+        assert f"{percentage} percent wanted, of cards that do not tell their memory" in reason["message"]
+    assert asked(asks(1, 100))["reasons"][0]["code"] == "InsufficientMemory"
+    for whole in (asks(1), asks(1, cores=100), asks(1, cores=10)):
+        assert asked(whole)["fits"], whole
+
+
+@pytest.mark.parametrize("text, why", [("[", "is not JSON"), ("{}", "must be a list"), ('[{"id": 7}]', "entry 0")])
+def test_a_register_that_cannot_be_read_is_not_called_empty(text: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(listed(node("n1", 0, annotations={REGISTER: text})), encoding="utf-8")
+    result = run_inside("explain", "-f", "-", "--cluster", path, "-o", "json", stdin=json.dumps(pod("p")).encode())
+    (reason,) = result.json()["nodes"][0]["reasons"]
+    assert reason["code"] == "NoDevices"
+    assert reason["message"].startswith("the node's register of cards cannot be read: ")
+    assert why in reason["message"]

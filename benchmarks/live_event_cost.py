@@ -45,8 +45,10 @@ class _Lines(NamedTuple):
 
 def measure(dump: Path) -> EventCost:
     """Measure on some pods of a dump, on a cluster that has all of its nodes and those pods."""
-    cluster, facts = Cluster(Settings()), Facts()
-    nodes, pods = NodeSink(cluster, facts, _ignore, _ignore), PodSink(cluster, facts, _ignore, _ignore)
+    cluster, facts = Cluster(Settings(), deletions_are_told=True), Facts()
+    nodes, pods = NodeSink(cluster, facts), PodSink(cluster, facts)
+    cluster.events.freed.subscribe(_ignore)
+    cluster.events.seen.subscribe(_ignore)
     chosen: list[bytes] = []
     for kind, raw in _objects(dump):
         if kind == "Node":
@@ -124,5 +126,5 @@ def _with_inits(pod: Any, turn: int) -> bool:  # noqa: ANN401 - a JSON object
     return any(status["name"] not in sidecars for status in statuses)
 
 
-def _ignore(_: str) -> None:
+def _ignore(_: object) -> None:
     pass

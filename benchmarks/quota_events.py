@@ -53,8 +53,7 @@ class World:
     """A cluster, and beside it the quotas and the pods that it was told of."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(Settings())
-        self.cluster.deletions_are_told = True
+        self.cluster = Cluster(Settings(), deletions_are_told=True)
         self.quotas: dict[tuple[str, str], Written] = {}
         self.known: dict[str, Pod] = {}
         """Every pod that is not terminal, as it was told last."""

@@ -7,7 +7,7 @@ at most one claim; putting an equal claim changes nothing.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,8 +47,6 @@ class Claims:
         self.max_age_seconds = max_age_seconds
         self._claims: OrderedDict[str, tuple[float, Claim]] = OrderedDict()  # pod UID -> when made, claim
         self.version = 0
-        self.on_change: Callable[[str, Claim | None, float], None] | None = None
-        """Told of every claim made (with its time) and ended (None), for the journal."""
         self.placed: OrderedDict[PlacementKey, Placement | None] = OrderedDict()
         """The cards worked out last; no claim, and never the answer to another question."""
 
@@ -70,23 +68,23 @@ class Claims:
         known = self._claims.pop(uid, None)
         self._claims[uid] = (now, claim)
         self.version += known is None or known[1] != claim
-        if self.on_change is not None:
-            self.on_change(uid, claim, now)
 
-    def drop(self, uid: str) -> None:
-        """End a pod's claim: it was bound, filtered again, refused or deleted."""
-        if self._claims.pop(uid, None) is not None:
-            self.version += 1
-            if self.on_change is not None:
-                self.on_change(uid, None, 0.0)
+    def drop(self, uid: str) -> bool:
+        """End a pod's claim: it was bound, filtered again, refused or deleted. Returns whether it had one."""
+        dropped = self._claims.pop(uid, None) is not None
+        self.version += dropped
+        return dropped
 
-    def expire(self, now: float) -> None:
-        """End claims that are too old."""
+    def expire(self, now: float) -> list[str]:
+        """End claims that are too old; returns whose, oldest first."""
+        ended: list[str] = []
         while self._claims:
             uid, (made, _) = next(iter(self._claims.items()))
             if now - made <= self.max_age_seconds:
-                return
+                break
             self.drop(uid)
+            ended.append(uid)
+        return ended
 
     def by_node(self, cache: Cache, without_uid: str) -> dict[str, list[Claim]]:
         """Return the other pods' claims by node. A pod that is booked needs none, wherever it went."""

@@ -6,10 +6,10 @@ what came from files and what came by requests are kept apart, so that files can
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from accounting.answers import Claims, Placement, explain_node, place_beside, problem_counts, problems
+from accounting.answers import Claim, Claims, Placement, explain_node, place_beside, problem_counts, problems
 from accounting.holdings import Held
 from accounting.node import Node
 from accounting.packing.scorer import Packing
@@ -22,6 +22,7 @@ from accounting.quota import Quota, QuotaCheck, QuotaTable, passed_problem
 from accounting.state.cache import Cache
 from accounting.status import Problem, ProblemCode, Reason
 from extender.cluster.charges import Charges
+from extender.cluster.events import Events
 from extender.cluster.podstore import PodStore
 from extender.config import Settings
 
@@ -42,8 +43,24 @@ class Objects:
 class Cluster:
     """Objects by name and UID."""
 
-    def __init__(self, settings: Settings, remembered_pods: int = 10_000) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        remembered_pods: int = 10_000,
+        *,
+        claims: Claims | None = None,
+        deletions_are_told: bool = False,
+    ) -> None:
+        """`claims`: where pods that passed filter will probably go, if that is kept.
+
+        `deletions_are_told`: on a live cluster every deletion is told by UID. Then what comes late of an earlier pod of
+        the same name must not end this one. Otherwise a new UID under a known name is the only sign that the old pod is
+        gone, once the new pod is posted, read from a file or bound; that somebody asks about it is no sign.
+        """
         self.settings = settings
+        self.events = Events()
+        self.claims = claims
+        self._deletions_are_told = deletions_are_told
         self.cache = Cache(tuple(vendor.key for vendor in settings.vendors))
         self.quotas = QuotaTable(*settings.vendors)
         self._pods = PodStore()
@@ -55,21 +72,11 @@ class Cluster:
         self._files = Objects()
         self._changes = 0
         self._gone_plugins: set[tuple[str, str]] = set()  # node, vendor key
-        self.on_booking: Callable[[dict[str, object]], None] | None = None
-        """Told of every booking of a bind, for the journal."""
-        self.on_freed: Callable[[str], None] | None = None
-        """Told of a node on which something became free that no watch event will tell of."""
         self.packing = Packing()
         self.arrived: deque[Asked] = deque(maxlen=REMEMBERED_ARRIVALS)
         """What the pods that were told of last ask for, once each: from these the expected workload is learned."""
         self.arrivals = 0
         """How many pods were told of so far."""
-        self.claims: Claims | None = None
-        """Where pods that passed filter will probably go, if that is kept."""
-        self.deletions_are_told = False
-        """On a live cluster every deletion is told by UID. Then what comes late of an earlier pod of the same name must
-        not end this one. Otherwise a new UID under a known name is the only sign that the old pod is gone, once the new
-        pod is posted, read from a file or bound; that somebody asks about it is no sign."""
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -161,7 +168,10 @@ class Cluster:
 
     def put_node(self, node: Node) -> None:
         """Record a node as it is now."""
+        generation = self.cache.generation
         self.cache.update_node(self.as_counted(node))
+        if self.cache.generation != generation:
+            self.events.node_changed.publish(node.name)
 
     def remove_node(self, name: str) -> None:
         """Record that a node object is gone."""
@@ -189,7 +199,8 @@ class Cluster:
         known = self.cache.nodes[node]
         devices = tuple(replace(each, gone=not alive) if each.vendor == vendor else each for each in known.devices)
         self.cache.update_node(replace(known, devices=devices))
-        self._told({"op": "plugin", "node": node, "vendor": vendor, "alive": alive})
+        self.events.plugin_changed.publish(node, vendor, alive)
+        self.events.node_changed.publish(node)
         return True
 
     def put_pod(self, pod: Pod) -> Pod:
@@ -276,24 +287,24 @@ class Cluster:
         self._uids.setdefault((pod.namespace, pod.name), pod.uid)
         self._seen.pop(pod.uid, None)
         self.cache.assume_pod(record_pod(pod))
-        self._told({"op": "assume", "uid": pod.uid, "node": pod.node, "allocation": pod.allocation})
+        self.events.assumed.publish(pod)
 
     def finish(self, uid: str) -> None:
         """Note that the Binding of an assumed pod was accepted."""
         self.cache.finish_binding(uid)
-        self._told({"op": "finish", "uid": uid})
+        self.events.finished.publish(uid)
 
     def forget(self, uid: str) -> None:
         """Take back a booking whose bind failed for certain."""
         booked = self.cache.pods.get(uid)
         self.cache.forget_pod(uid)
-        self._told({"op": "forget", "uid": uid})
-        if booked is not None and self.on_freed is not None and uid not in self.cache.pods:
-            self.on_freed(str(booked.node))
+        self.events.forgotten.publish(uid)
+        if booked is not None and uid not in self.cache.pods:
+            self.events.freed.publish(str(booked.node))
 
     def refused(self, uid: str, node: str, why: str) -> None:
         """Note that a bind found no cards for a pod; it changes nothing."""
-        self._told({"op": "refuse", "uid": uid, "node": node, "why": why})
+        self.events.refused.publish(uid, node, why)
 
     def lose(self, uid: str) -> None:
         """End the booking of a pod that the API server has without a node, though its Binding had been accepted."""
@@ -301,19 +312,31 @@ class Cluster:
         self.cache.remove_pod(uid)
         if pod is not None:
             self._pods.put(pod._replace(node=None, allocation=None))
-        self._told({"op": "lose", "uid": uid})
-        if booked is not None and self.on_freed is not None:
-            self.on_freed(str(booked.node))
+        self.events.lost.publish(uid)
+        if booked is not None:
+            self.events.freed.publish(str(booked.node))
 
-    def _told(self, entry: dict[str, object]) -> None:
-        if self.on_booking is not None:
-            self.on_booking(entry)
+    def claim(self, uid: str, claim: Claim, now: float) -> None:
+        """Note where a pod will probably go. `now`: in seconds of any steady clock."""
+        if self.claims is not None:
+            self.claims.put(uid, claim, now)
+            self.events.claimed.publish(uid, claim)
+
+    def end_claim(self, uid: str) -> None:
+        """End a pod's claim, if it has one."""
+        if self.claims is not None and self.claims.drop(uid):
+            self.events.unclaimed.publish(uid)
+
+    def expire_claims(self, now: float) -> None:
+        """End the claims that are too old."""
+        for uid in () if self.claims is None else self.claims.expire(now):
+            self.events.unclaimed.publish(uid)
 
     def expect(self, workload: Workload) -> None:
         """Let policies that look ahead expect another workload from now on."""
         self.packing.use(workload)
         self._changes += 1
-        self._told({"op": "expect", "mix": workload.mix, "plan": workload.plan})
+        self.events.workload_expected.publish(workload)
 
     def note_arrival(self, pod: Pod) -> None:
         """Remember what a pod asks for that is told of for the first time."""
@@ -329,13 +352,18 @@ class Cluster:
     def put_quota(self, quota: Quota) -> bool:
         """Record a quota object as it is now; returns whether its limits changed, as opposed to its status."""
         changed = self.quotas.put(quota)
-        self._changes += changed
+        if changed:
+            # The API server writes a quota's status with every pod; that frees nothing.
+            self._changes += 1
+            self.events.quota_changed.publish(quota.namespace)
         return changed
 
     def remove_quota(self, namespace: str, name: str) -> bool:
         """Record that a quota object is gone; returns whether it was known."""
         removed = self.quotas.remove(namespace, name)
-        self._changes += removed
+        if removed:
+            self._changes += 1
+            self.events.quota_changed.publish(namespace)
         return removed
 
     def _put(
@@ -343,7 +371,7 @@ class Cluster:
     ) -> Pod:
         """Record a pod; returns what is kept. `rows`: as for `observe`. `replaces`: it takes over its name."""
         earlier = self._uids.get((pod.namespace, pod.name))
-        if earlier is not None and earlier != pod.uid and replaces and not self.deletions_are_told:
+        if earlier is not None and earlier != pod.uid and replaces and not self._deletions_are_told:
             self.delete_pod(earlier)
         known = self._pods.bare(pod.uid)
         if known is not None and known.key != pod.key and self._uids.get((known.namespace, known.name)) == pod.uid:
@@ -351,7 +379,7 @@ class Cluster:
         if known is None and not pod.invalid:
             self.note_arrival(pod)
         record = record_pod(pod, rows)
-        if self.deletions_are_told:
+        if self._deletions_are_told:
             record = self._beside_earlier_reading(record)
         self.cache.add_pod(record)
         if known is not None and not record.readable and self.cache.pods.get(pod.uid, record).readable:

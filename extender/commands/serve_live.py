@@ -21,13 +21,14 @@ from extender.commands.common import expected_pods
 from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
-from extender.journal import FileJournal, Journal, Recorder
+from extender.journal import FileJournal
 from extender.kube.client import ConnectError, KubeClient
-from extender.live.app import LiveExtender, LiveSettings
+from extender.live.app import LiveExtender
 from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
 from extender.live.leading import LeaseSettings
+from extender.live.settings import LiveSettings
 from extender.logs import announce, logger
 from extender.security import CertificateCollector, ServingCertificate
 from extender.server import Compare, OnAnswer, make_app, start
@@ -38,10 +39,9 @@ from extender.wire.extender_v1 import BindingArgs
 class _Live:
     """What the server asks of the live parts."""
 
-    def __init__(self, live: LiveExtender, collector: Collector, journal: Journal | None) -> None:
+    def __init__(self, live: LiveExtender, collector: Collector) -> None:
         self._live = live
-        recorder = None if journal is None else Recorder(journal, live.cluster, live.claims)
-        self.on_answer: OnAnswer | None = None if recorder is None else recorder.on_answer
+        self.on_answer: OnAnswer | None = live.on_answer
         self.hooks: Hooks = live.hooks
         self.collector = collector
 
@@ -85,7 +85,7 @@ async def _serve(
     async with _connected(arguments) as (client, journal):
         live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
         collector = LiveCollector(live, monitor, garbage)
-        app = _application(arguments, server, live, _Live(live, collector, journal), certificate)
+        app = _application(arguments, server, live, _Live(live, collector), certificate)
         runner, port = await _listen(app, server)
         stopped = _on_signals()
         async with webhook_port(app, server, certificate) as webhooks:

@@ -8,23 +8,33 @@ import base64
 
 import msgspec
 
-from accounting.answers import Claim, Claims
 from extender import __version__
-from extender.cluster import Cluster
+from extender.cluster import events as told
+from extender.config import Settings
 from extender.convert import pack_rows
 from extender.journal.journal import Journal
 
 
 class Recorder:
-    """Connects a cluster and its claims to a journal."""
+    """Writes what a cluster's events say as journal entries."""
 
-    def __init__(self, journal: Journal, cluster: Cluster, claims: Claims | None) -> None:
+    def __init__(self, journal: Journal, settings: Settings) -> None:
         self._journal = journal
-        settings = msgspec.to_builtins(cluster.settings)
-        journal.write({"op": "start", "version": __version__, "settings": settings})
-        cluster.on_booking = self.on_booking
-        if claims is not None:
-            claims.on_change = self.on_claim
+        journal.write({"op": "start", "version": __version__, "settings": msgspec.to_builtins(settings)})
+
+    def subscribe(self, events: told.Events) -> None:
+        """Record these events from now on."""
+        write = self._journal.write
+        events.assumed.subscribe(self._assumed)
+        events.finished.subscribe(lambda event: write({"op": "finish", "uid": event.uid}))
+        events.forgotten.subscribe(lambda event: write({"op": "forget", "uid": event.uid}))
+        events.refused.subscribe(self._refused)
+        events.lost.subscribe(lambda event: write({"op": "lose", "uid": event.uid}))
+        events.pod_read.subscribe(self._pod_read)
+        events.claimed.subscribe(self._claimed)
+        events.unclaimed.subscribe(lambda event: write({"op": "unclaim", "uid": event.uid}))
+        events.plugin_changed.subscribe(self._plugin_changed)
+        events.workload_expected.subscribe(self._workload_expected)
 
     def on_answer(self, verb: str, body: bytes, answer: bytes) -> None:
         """Record a verb's question and answer. Bodies are what kube-scheduler sent, so not always text."""
@@ -34,18 +44,25 @@ class Recorder:
             question = {"base64": base64.b64encode(body).decode()}
         self._journal.write({"op": "verb", "verb": verb, **question, "answer": answer.decode(errors="replace")})
 
-    def on_booking(self, entry: dict[str, object]) -> None:
-        """Record an assumption, how it ended, or what a read told."""
-        allocation = entry.get("allocation")
-        if isinstance(allocation, tuple):
-            entry = entry | {"allocation": pack_rows(allocation)}
-        self._journal.write(entry)
+    def _assumed(self, event: told.Assumed) -> None:
+        pod = event.pod
+        rows = pack_rows(pod.allocation) if isinstance(pod.allocation, tuple) else ""
+        self._journal.write({"op": "assume", "uid": pod.uid, "node": pod.node, "allocation": rows})
 
-    def on_claim(self, uid: str, claim: Claim | None, _now: float) -> None:
-        """Record a claim made or ended."""
-        if claim is None:
-            self._journal.write({"op": "unclaim", "uid": uid})
-            return
-        entry = {"op": "claim", "uid": uid, "node": claim.node, "uses": claim.uses, "count": claim.count}
+    def _refused(self, event: told.Refused) -> None:
+        self._journal.write({"op": "refuse", "uid": event.uid, "node": event.node, "why": event.why})
+
+    def _pod_read(self, event: told.PodRead) -> None:
+        self._journal.write({"op": "change", "kind": "Pod", "change": event.change, "object": event.text})
+
+    def _claimed(self, event: told.Claimed) -> None:
+        claim = event.claim
+        entry = {"op": "claim", "uid": event.uid, "node": claim.node, "uses": claim.uses, "count": claim.count}
         further = {"further_counts": claim.further_counts} if claim.further_counts else {}
         self._journal.write(entry | further)
+
+    def _plugin_changed(self, event: told.PluginChanged) -> None:
+        self._journal.write({"op": "plugin", "node": event.node, "vendor": event.vendor, "alive": event.alive})
+
+    def _workload_expected(self, event: told.WorkloadExpected) -> None:
+        self._journal.write({"op": "expect", "mix": event.workload.mix, "plan": event.workload.plan})

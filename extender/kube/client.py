@@ -9,7 +9,7 @@ sent twice but what was refused with 401; a write that has a fence asks it with 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import aiohttp
 import msgspec
@@ -94,6 +94,13 @@ class WatchFailed(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class Fenced(NamedTuple):
+    """A body that may leave only if its fence still says yes when it is about to."""
+
+    body: bytes
+    fence: Fence
+
+
 class _FencedBody(BytesPayload):
     """A body that does not leave when its fence says no.
 
@@ -101,10 +108,10 @@ class _FencedBody(BytesPayload):
     handshake, a task's turn) may have taken as long as the process was stopped.
     """
 
-    def __init__(self, body: bytes, fence: Fence) -> None:
-        super().__init__(body)
+    def __init__(self, body: Fenced) -> None:
+        super().__init__(body.body)
         self.held_back = False
-        self._fence = fence
+        self._fence = body.fence
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         if not self._fence():
@@ -118,8 +125,6 @@ class KubeClient:
 
     def __init__(self, connection: Connection) -> None:
         self.requests = 0
-        self.guard: Callable[[str, str], Fence | None] = lambda _method, _path: None
-        """Returns the fence of a write, by method and path."""
         self._connection = connection
 
     @classmethod
@@ -138,7 +143,7 @@ class KubeClient:
         *,
         timeout_seconds: float,
         query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes | Fenced | None = None,
         content_type: str = JSON,
         urgent: bool = False,
     ) -> Answer | Unknown:
@@ -148,17 +153,16 @@ class KubeClient:
         """
         url = self._connection.url(path, query)
         headers = {} if body is None else {"Content-Type": content_type}
-        fence = self.guard(method, path)
-        fenced = None if body is None or fence is None else _FencedBody(body, fence)
+        sent = _FencedBody(body) if isinstance(body, Fenced) else body
         try:
             async with asyncio.timeout(timeout_seconds):
                 authorization = await self._connection.authorization()
-                answer = await self._send(method, url, fenced or body, headers, authorization, urgent=urgent)
+                answer = await self._send(method, url, sent, headers, authorization, urgent=urgent)
                 if answer.status == _UNAUTHORIZED and await self._connection.renew(authorization):
                     authorization = await self._connection.authorization()
-                    answer = await self._send(method, url, fenced or body, headers, authorization, urgent=urgent)
+                    answer = await self._send(method, url, sent, headers, authorization, urgent=urgent)
         except _NETWORK_ERRORS as error:
-            if fenced is not None and fenced.held_back:
+            if isinstance(sent, _FencedBody) and sent.held_back:
                 return Unknown("held back: this replica may not write any more", sent=False)
             return Unknown(_described(error), sent=not isinstance(error, aiohttp.ClientConnectorError))
         return answer

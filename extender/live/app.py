@@ -9,62 +9,34 @@ started, binds in flight are settled, and the lease is given up only if all of t
 """
 
 import asyncio
-import os
 import random
 import socket
 import time
-import uuid
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 from accounting.answers import Claims
-from extender.cluster import Cluster
+from extender.cluster import Cluster, Seen
 from extender.config import Settings
-from extender.journal import Journal, JournaledSink
-from extender.kube.client import Fence, KubeClient
+from extender.journal import Journal, JournaledSink, Recorder
+from extender.kube.client import KubeClient
 from extender.kube.events import EventRecorder
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
-from extender.live.binding import Binder, BindSettings, LateBindings
-from extender.live.comparing import Comparer, CompareSettings, Comparison, NodeView, PodView, QuotaView
+from extender.live.background import Background
+from extender.live.binding import Binder, LateBindings
+from extender.live.comparing import Comparer, Comparison, NodeView, PodView, QuotaView
 from extender.live.hooks import LiveHooks
-from extender.live.leading import LeaderElector, LeaseFollower, LeaseHolder, LeaseSettings, SoleLeader
+from extender.live.leading import LeaderElector, LeaseFollower, LeaseHolder, SoleLeader
 from extender.live.locks import NodeLocks, OwnerState
-from extender.live.waking import Waker, WakeSettings
+from extender.live.settings import LiveSettings
+from extender.live.waking import Waker
 from extender.live.watching import Facts, HandshakeKeeper, NodeSink, OvercommitReporter, PodSink, QuotaSink
 from extender.logs import logger
 
 #: Pods that have ended hold nothing; for a watch they are deleted.
 RUNNING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-_RESTART_SECONDS = 1.0
 #: For giving the Lease up: with all that came before, within the usual 30 s of terminationGracePeriodSeconds.
 _RELEASE_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class LiveSettings:
-    """How a live extender behaves."""
-
-    leader_elect: bool = True
-    follow_lease: bool = False
-    """Lead when the kube-scheduler on this host does, by its Lease, instead of electing."""
-    lease: LeaseSettings = field(default_factory=LeaseSettings)
-    bind: BindSettings = field(default_factory=BindSettings)
-    wake: WakeSettings = field(default_factory=WakeSettings)
-    reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
-    compare: CompareSettings = field(default_factory=CompareSettings)
-    claims: bool = True
-    compare_every_seconds: float = 3600.0
-    """Between two comparisons with the API server; 100,000 pods are 900 MB each time."""
-    failing_seconds: float = 60.0
-    """A list or watch that fails for longer makes this replica not ready. It still answers whoever asks."""
-    identity: str = field(default_factory=lambda: f"{_host()}_{uuid.uuid4()}")
-
-
-def _host() -> str:
-    return os.environ.get("POD_NAME") or socket.gethostname()
 
 
 class LiveExtender:
@@ -74,25 +46,21 @@ class LiveExtender:
         self, client: KubeClient, settings: Settings, live: LiveSettings, journal: Journal | None = None
     ) -> None:
         self.client = client
-        self.cluster = Cluster(settings)
-        self.facts = Facts()
         self.claims = Claims() if live.claims else None
+        self.cluster = Cluster(settings, claims=self.claims, deletions_are_told=True)
+        self.facts = Facts()
         self.events = EventRecorder(client, live.identity)
         self.leadership = self._make_leadership(live)
-        client.guard = self._fence_of
         self.overcommit = OvercommitReporter(self.cluster.cache, self.events, self._answers)
         self.locks = NodeLocks(client, self.facts, self._owner_state)
         self.binder = Binder(self.cluster, self.facts, client, self.locks, self.leadership, live.bind)
         self.late_bindings = LateBindings(self.cluster, self.facts, self.binder.reader)
-        self.handshakes = HandshakeKeeper(
-            self.cluster, self.facts, client, self.leadership, self._node_changed, time.time
-        )
-        self.waker = Waker(self.cluster, self.facts, client, self.leadership, live.wake)
+        self.handshakes = HandshakeKeeper(self.cluster, self.facts, client, self.leadership, time.time)
+        self.waker = Waker(self.cluster, self.facts, client, self._answers, live.wake)
         self.reflectors = self._make_reflectors(live.reflector, journal)
         self.hooks = LiveHooks(
             self.cluster,
             self.facts,
-            self.claims,
             self.waker,
             self.leadership,
             self.is_synced,
@@ -102,9 +70,12 @@ class LiveExtender:
         self.comparer = Comparer(client, views, live.compare)
         self.compared: Comparison | None = None
         """The last comparison with the API server."""
+        recorder = None if journal is None else Recorder(journal, settings)
+        self.on_answer = None if recorder is None else recorder.on_answer
+        """Told of a verb, its body and its answer."""
+        self._subscribe(recorder)
         self._live = live
-        self._tasks: list[asyncio.Task[None]] = []
-        self._electing: asyncio.Task[None] | None = None
+        self._background, self._electing = Background(), Background()
         self._stopping = False
 
     # -- asking ---------------------------------------------------------------------------------------------------
@@ -138,17 +109,16 @@ class LiveExtender:
     async def start(self) -> None:
         """Start everything in the background."""
         if isinstance(self.leadership, LeaseHolder):
-            self._electing = asyncio.create_task(_for_ever(self.leadership.run))
+            self._electing.spawn(self.leadership.run)
         else:
             # Before the reflectors, so that their first lists are the ones that it waits for.
-            self._tasks.append(asyncio.create_task(self.leadership.run()))
+            self._background.begin(self.leadership.run())
             await asyncio.sleep(0)
         for reflector in self.reflectors:
-            self._spawn(reflector.run)
-        self._spawn(self.waker.run)
-        self._spawn(self.events.run)
-        self._spawn(self.handshakes.run)
-        self._spawn(self._compare_now_and_then)
+            self._background.spawn(reflector.run)
+        for part in (self.waker, self.events, self.handshakes):
+            self._background.spawn(part.run)
+        self._background.spawn(self._compare_now_and_then)
 
     def begin_stop(self) -> None:
         """Stop being ready; requests are still answered."""
@@ -159,13 +129,13 @@ class LiveExtender:
         self.begin_stop()
         settled = await self.binder.drain(seconds)
         # The lease is renewed to the last moment, and by nobody when it is given up.
-        await _end([self._electing] if self._electing is not None else [])
+        await self._electing.end()
         if isinstance(self.leadership, LeaseHolder):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RELEASE_SECONDS):
                     await self.leadership.release(settled=settled)
         self.comparer.stop()
-        await _end(self._tasks)
+        await self._background.end()
         await self.client.close()
 
     async def _elected(self, others_unknown: bool) -> None:  # noqa: FBT001 - it is called back
@@ -199,9 +169,6 @@ class LiveExtender:
             if reflector.path in found.paths:
                 await reflector.list_again()
 
-    def _spawn(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._tasks.append(asyncio.create_task(_for_ever(run)))
-
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def _make_leadership(self, live: LiveSettings) -> SoleLeader | LeaseHolder:
@@ -215,9 +182,8 @@ class LiveExtender:
         def journaled(sink: Sink, kind: str) -> Sink:
             return sink if journal is None else JournaledSink(sink, kind, journal)
 
-        nodes = NodeSink(self.cluster, self.facts, self._node_changed, self.locks.notify)
-        pods = PodSink(self.cluster, self.facts, self.waker.freed, self._pod_seen, self.binder.contradicted)
-        quotas = QuotaSink(self.cluster, self.waker.freed_everywhere)
+        nodes, pods = NodeSink(self.cluster, self.facts), PodSink(self.cluster, self.facts)
+        quotas = QuotaSink(self.cluster)
         return [
             Reflector(self.client, api_path(NODES), journaled(nodes, "Node"), settings, known=self.facts.nodes.keys),
             Reflector(
@@ -231,12 +197,23 @@ class LiveExtender:
             Reflector(self.client, api_path(RESOURCE_QUOTAS), journaled(quotas, "ResourceQuota"), settings),
         ]
 
-    def _node_changed(self, node: str) -> None:
-        self.waker.freed(node)
-        self.overcommit.look_at_node(node)
+    def _subscribe(self, recorder: Recorder | None) -> None:
+        """Say who listens to which of the cluster's events: all of it is here."""
+        events, waker = self.cluster.events, self.waker
+        if recorder is not None:
+            recorder.subscribe(events)
+        events.freed.subscribe(lambda event: waker.freed(event.node))
+        events.node_changed.subscribe(
+            lambda event: waker.freed(event.name), lambda event: self.overcommit.look_at_node(event.name)
+        )
+        events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
+        events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
+        events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
+        events.seen.subscribe(self._pod_seen)
 
-    def _pod_seen(self, uid: str) -> None:
+    def _pod_seen(self, event: Seen) -> None:
         """A pod was seen on the watch: settle its bind, end its claim, look whether its cards are over-committed."""
+        uid = event.uid
         self.binder.seen(uid)
         is_over = uid in self.cluster.cache.pods or not self.cluster.knows(uid)
         if is_over:
@@ -244,32 +221,9 @@ class LiveExtender:
         self.hooks.seen(uid, is_over=is_over)
         self.overcommit.look_at_pod(uid)
 
-    def _fence_of(self, _method: str, path: str) -> Fence | None:
-        """A Binding leaves only while the lease counts, whatever has passed since bind asked."""
-        return self._may_write_now if path.endswith("/binding") else None
-
-    def _may_write_now(self) -> bool:
-        return self.leadership.may_write(0)
-
     def _owner_state(self, node: str, namespace: str, name: str) -> OwnerState:
         pod = self.cluster.pod_named(namespace, name)
         if pod is None or not pod.asks:
             return OwnerState.UNKNOWN
         booked = self.cluster.cache.pods.get(pod.uid)
         return OwnerState.ELSEWHERE if booked is None or booked.node != node else OwnerState.BOOKED
-
-
-async def _for_ever(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run until cancelled: a bug is logged, and the work begins anew."""
-    while True:
-        try:
-            await run()
-        except Exception:  # noqa: BLE001 - what ends unnoticed leaves the state to rot
-            logger().exception("background work failed")
-        await asyncio.sleep(_RESTART_SECONDS)
-
-
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

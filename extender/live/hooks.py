@@ -8,7 +8,7 @@ from itertools import compress
 
 import numpy as np
 
-from accounting.answers import Claims, claim_on, crowded_rows
+from accounting.answers import claim_on, crowded_rows
 from accounting.pod import Pod
 from accounting.state import BoolArray, Snapshot
 from extender.cluster import Cluster
@@ -26,7 +26,6 @@ class LiveHooks(Hooks):
         self,
         cluster: Cluster,
         facts: Facts,
-        claims: Claims | None,
         waker: Waker,
         leadership: Leadership,
         is_synced: Callable[[], bool],
@@ -35,21 +34,19 @@ class LiveHooks(Hooks):
         self._cluster = cluster
         self._facts = facts
         self._table = PodTable(cluster, facts)
-        self._claims = claims
+        self._claims = cluster.claims
         self._rejections: dict[str, int] = {}  # UIDs of pods with a claim -> the rejection that was known then
         self._waker = waker
         self._leadership = leadership
         self._is_synced = is_synced
         self._steady_seconds = steady_seconds
-        cluster.claims = claims
-        waker.is_ready = lambda: not self.why_not_ready()
 
     @property
     def version(self) -> int:
         """Changes with the claims."""
         if self._claims is None:
             return 0
-        self._claims.expire(self._steady_seconds())
+        self._cluster.expire_claims(self._steady_seconds())
         return self._claims.version
 
     def why_not_ready(self) -> str:
@@ -83,7 +80,7 @@ class LiveHooks(Hooks):
         budget = self._cluster.quota_check(pod).budget
         claim = claim_on(cache, cache.snapshot(), pod, best, self._claims, budget)
         if claim is not None:
-            self._claims.put(pod.uid, claim, self._steady_seconds())
+            self._cluster.claim(pod.uid, claim, self._steady_seconds())
             self._rejections[pod.uid] = self._rejection(pod.uid)
 
     def seen(self, uid: str, *, is_over: bool) -> None:
@@ -96,8 +93,7 @@ class LiveHooks(Hooks):
         if not is_over and (noted is None or self._rejection(uid) in (0, noted)):
             return
         self._rejections.pop(uid, None)
-        if self._claims is not None:
-            self._claims.drop(uid)
+        self._cluster.end_claim(uid)
 
     def _rejection(self, uid: str) -> int:
         facts = self._facts.pods.get(uid)
@@ -107,4 +103,4 @@ class LiveHooks(Hooks):
         """A claim on a node that is no longer offered, or does not fit, is over; another one is left as it is."""
         node = None if self._claims is None else self._claims.node_of(uid)
         if self._claims is not None and node is not None and node not in compress(names, feasible.tolist()):
-            self._claims.drop(uid)
+            self._cluster.end_claim(uid)

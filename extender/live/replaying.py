@@ -79,8 +79,8 @@ class _Process:
     """One process: what it knew, from its start on."""
 
     def __init__(self, settings: Settings) -> None:
-        self.cluster = Cluster(settings)
-        self.claims = self.cluster.claims = Claims()
+        self.claims = Claims()
+        self.cluster = Cluster(settings, claims=self.claims, deletions_are_told=True)
         self.refusals: dict[tuple[str, str], list[str]] = {}  # pod UID, node -> why binds there found no cards
         facts = Facts()
         verbs = Verbs(self.cluster, _RecordedHooks(self.cluster, facts, self.claims))
@@ -90,9 +90,9 @@ class _Process:
             "preempt": verbs.preempt,
         }
         self.sinks: dict[str, Sink] = {
-            "Node": NodeSink(self.cluster, facts, _ignore, _ignore),
-            "Pod": PodSink(self.cluster, facts, _ignore, _ignore),
-            "ResourceQuota": QuotaSink(self.cluster, lambda: None),
+            "Node": NodeSink(self.cluster, facts),
+            "Pod": PodSink(self.cluster, facts),
+            "ResourceQuota": QuotaSink(self.cluster),
         }
 
     def apply(self, entry: journal.Entry) -> None:
@@ -217,7 +217,3 @@ class Replay:
         else:
             self._process.apply(entry)
         return None
-
-
-def _ignore(_name: str) -> None:
-    """Nobody waits for locks or room in a replay."""

@@ -112,7 +112,7 @@ def test_account_verify_explain_and_the_watch_read_alike(
 
 def _watched(manifest: Json) -> Cluster:
     cluster = Cluster(Settings())
-    sink = PodSink(cluster, Facts(), lambda _: None, lambda _: None)
+    sink = PodSink(cluster, Facts())
     sink.change(Change.PUT, msgspec.Raw(json.dumps(manifest).encode()))
     return cluster
 

@@ -28,8 +28,9 @@ from extender.config import ServerSettings, Settings
 from extender.kube.client import KubeClient
 from extender.kube.connection import Connection
 from extender.kube.reflector import ReflectorSettings
-from extender.live.app import LiveExtender, LiveSettings
+from extender.live.app import LiveExtender
 from extender.live.binding.attempt import BindSettings
+from extender.live.settings import LiveSettings
 from extender.live.waking.waker import WakeSettings
 from extender.server.app import OnAnswer, make_app, start
 from extender.verbs.hooks import Hooks

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from extender.kube.client import JSON, Answer, KubeClient, Unknown
+from extender.kube.client import JSON, Answer, Fenced, KubeClient, Unknown
 from extender.live.leading.election import LeaderElector
 from extender.live.leading.following import LeaseFollower
 from extender.live.leading.leadership import LeaseHolder, steady_seconds
@@ -45,7 +45,7 @@ class CutClient(KubeClient):
         *,
         timeout_seconds: float,
         query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes | Fenced | None = None,
         content_type: str = JSON,
         urgent: bool = False,
     ) -> Answer | Unknown:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from extender.kube.listing import ListSettings
 from extender.kube.reflector import ReflectorSettings
-from extender.live.app import LiveSettings
 from extender.live.binding.attempt import BindSettings
 from extender.live.leading.election import LeaderElector
 from extender.live.leading.lease import LeaseSettings
+from extender.live.settings import LiveSettings
 from tests.apiserver.resources import LEASES
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, node, pod

@@ -13,9 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from extender.config import Settings
-from extender.kube.client import Fence, KubeClient
-from extender.live.app import LiveExtender, LiveSettings
+from extender.kube.client import Fence, Fenced, KubeClient
+from extender.live.app import LiveExtender
 from extender.live.leading.leadership import LeaseHolder, steady_seconds
+from extender.live.settings import LiveSettings
 from extender.wire.extender_v1 import BindingArgs
 from tests.live.harness import eventually
 from tests.live.kube_harness import connection_to
@@ -141,22 +142,14 @@ class _StoppingClient(KubeClient):
         self.before_request: Callable[[], None] = _do_nothing
         """Called when bind has asked whether it may write, before anything of the request is done."""
         self.before_write: Callable[[], None] = _do_nothing
-        """Called after the last question, before the first byte leaves."""
+        """Called after the last question, before the first byte leaves, behind every fence that lets through."""
 
-    def watch_fences(self) -> None:
-        """Call `before_write` behind every fence that lets through."""
-        fence_of = self.guard
-
-        def guard(method: str, path: str) -> Fence | None:
-            fence = fence_of(method, path)
-            return None if fence is None else lambda: self._asked(fence)
-
-        self.guard = guard
-
-    async def request(self, method: str, path: str, **more: Any) -> Any:  # noqa: ANN401 - as the real one
-        if self.guard(method, path) is not None:
+    async def request(self, method: str, path: str, *, body: bytes | Fenced | None = None, **more: Any) -> Any:  # noqa: ANN401 - as the real one
+        if isinstance(body, Fenced):
             self.before_request()
-        return await super().request(method, path, **more)
+            fence = body.fence
+            body = body._replace(fence=lambda: self._asked(fence))
+        return await super().request(method, path, body=body, **more)
 
     def _asked(self, fence: Fence) -> bool:
         passed = fence()
@@ -257,7 +250,6 @@ class Replica:
         self.live = LiveExtender(self.client, Settings(), self._settings)
         assert isinstance(self.live.leadership, LeaseHolder)
         self.live.leadership._clock = self._time.seconds
-        self.client.watch_fences()
         await self.live.start()
 
     def _hang_once(self) -> None:

@@ -12,7 +12,7 @@ from extender.live.watching.sinks import PodSink
 
 def _sink() -> tuple[Cache, PodSink, Facts]:
     cluster, facts = Cluster(Settings()), Facts()
-    return cluster.cache, PodSink(cluster, facts, lambda _: None, lambda _: None), facts
+    return cluster.cache, PodSink(cluster, facts), facts
 
 
 def _pod(*, node: str = "n1", phase: str = "Running", cpu: str = "2") -> msgspec.Raw:

@@ -83,9 +83,7 @@ async def hygon(*objects: Json) -> AsyncIterator[tuple[Bench, HandshakeKeeper, C
     """A live extender with Hygon on, and its keeper with a clock that the test moves."""
     async with running(*objects, cluster=TWO_VENDORS) as bench:
         live, clock = bench.live, Clock()
-        keeper = HandshakeKeeper(
-            live.cluster, live.facts, live.client, live.leadership, live.waker.freed, lambda: clock.now
-        )
+        keeper = HandshakeKeeper(live.cluster, live.facts, live.client, live.leadership, lambda: clock.now)
         yield bench, keeper, clock
 
 
@@ -141,7 +139,7 @@ async def test_a64_a_standby_asks_no_plugin_and_judges_what_the_leader_asked() -
 
     async with hygon(dcu_node()) as (bench, keeper, clock):
         live = bench.live
-        standby = HandshakeKeeper(live.cluster, live.facts, live.client, Standby(), live.waker.freed, lambda: clock.now)
+        standby = HandshakeKeeper(live.cluster, live.facts, live.client, Standby(), lambda: clock.now)
         before = bench.requests
         await standby.look()
         assert (bench.requests, handshake(bench)) == (before, "Reported_2026-11-29 11:59:50")
@@ -156,7 +154,7 @@ async def test_a64_a_standby_asks_no_plugin_and_judges_what_the_leader_asked() -
 async def test_a_vendor_without_a_handshake_is_never_asked() -> None:
     async with running(dcu_node()) as bench:
         live = bench.live
-        keeper = HandshakeKeeper(live.cluster, live.facts, live.client, live.leadership, live.waker.freed, lambda: NOW)
+        keeper = HandshakeKeeper(live.cluster, live.facts, live.client, live.leadership, lambda: NOW)
         before = bench.requests
         await keeper.look()
         assert (bench.requests, json.dumps(handshake(bench))) == (before, '"Reported_2026-11-29 11:59:50"')

@@ -11,7 +11,7 @@ import time
 import pytest
 from aiohttp import web
 
-from extender.kube.client import Answer, KubeClient, Unknown, WatchFailed
+from extender.kube.client import Answer, Fenced, KubeClient, Unknown, WatchFailed
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import pod
 from tests.live.harness import eventually
@@ -159,8 +159,7 @@ async def test_a_write_that_its_fence_holds_back_does_not_leave() -> None:
             asked += 1
             return asked > 1
 
-        client.guard = lambda method, path: fence if method == "POST" and path.endswith("/pods") else None
-        path, body = "/api/v1/namespaces/default/pods", json.dumps(pod("p")).encode()
+        path, body = "/api/v1/namespaces/default/pods", Fenced(json.dumps(pod("p")).encode(), fence)
         held = await client.request("POST", path, body=body, timeout_seconds=10)
         assert isinstance(held, Unknown)
         assert (held.sent, api.requests.count(method="POST")) == (False, 0)

@@ -17,7 +17,6 @@ from accounting.policy import NodePolicy, Policies, parse_card_policy
 from accounting.vendor import NVIDIA
 from benchmarks.kill_trial import Settings, run
 from extender import config
-from extender.cluster.cluster import Cluster
 from extender.journal.journal import FileJournal, Start, read_journal
 from extender.journal.recording import Recorder
 from tests.apiserver.kubeconfig import write_kubeconfig
@@ -186,7 +185,7 @@ def test_a_line_that_a_kill_has_cut_is_followed_by_the_next_start(
     path = tmp_path / "cut"
     path.write_text("".join([*recorded[:40], recorded[40][:10]]))
     journal = FileJournal(str(path))
-    Recorder(journal, Cluster(config.Settings()), None)
+    Recorder(journal, config.Settings())
     journal.close()
     status, summary = replay(path.read_text().splitlines(keepends=True))
     assert (status, summary["entries"], summary["processes"]) == (0, 41, 2)
@@ -220,7 +219,7 @@ def test_settings_come_from_the_journal(tmp_path: Path) -> None:
     policies = Policies(NodePolicy.SPREAD, parse_card_policy("numa,binpack"))
     settings = config.Settings(replace(NVIDIA, memory_factor=1024), policies)
     journal = FileJournal(path)
-    Recorder(journal, Cluster(settings), None)
+    Recorder(journal, settings)
     journal.close()
     (_, entry), *_ = read_journal(path)
     assert isinstance(entry, Start)
@@ -230,7 +229,7 @@ def test_settings_come_from_the_journal(tmp_path: Path) -> None:
 def test_a_body_that_is_no_text_survives(tmp_path: Path) -> None:
     path = str(tmp_path / "journal")
     journal = FileJournal(path)
-    Recorder(journal, Cluster(config.Settings()), None).on_answer("filter", b'{"\xff"', b"{}")
+    Recorder(journal, config.Settings()).on_answer("filter", b'{"\xff"', b"{}")
     journal.close()
     _, (_, entry) = read_journal(path)
     assert getattr(entry, "base64", None) == b'{"\xff"'

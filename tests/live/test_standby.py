@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from extender.live.app import LiveSettings
 from extender.live.leading.lease import LeaseSettings
+from extender.live.settings import LiveSettings
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, bound, node, pod
 from tests.live.harness import Extender, Kube, eventually, live_settings

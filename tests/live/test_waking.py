@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.live.app import LiveSettings
 from extender.live.leading.lease import LeaseSettings
+from extender.live.settings import LiveSettings
 from tests.extender.objects import (
     CORDON,
     REGISTER,

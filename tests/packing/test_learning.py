@@ -106,7 +106,7 @@ async def test_a_failed_build_does_not_end_the_learning(monkeypatch: pytest.Monk
             await asyncio.sleep(0.02)
         assert cluster.packing.workload is None
     used = asyncio.Event()
-    cluster.on_booking = lambda _: used.set()
+    cluster.events.workload_expected.subscribe(lambda _: used.set())
     async with learner.running():
         await asyncio.wait_for(used.wait(), 60)
     assert cluster.packing.workload is not None
@@ -116,7 +116,8 @@ def test_a_journal_with_workloads_replays(tmp_path: Path) -> None:
     settings = Settings(policies=make_policies("fragmentation", None))
     cluster, path = Cluster(settings), tmp_path / "journal"
     journal = FileJournal(str(path))
-    recorder = Recorder(journal, cluster, None)
+    recorder = Recorder(journal, settings)
+    recorder.subscribe(cluster.events)
     verbs = Verbs(cluster, None, recorder.on_answer)
     for number in range(3):
         node = card_node(f"n{number}", 4)

@@ -57,7 +57,7 @@ class Binder:
         self.reader = PodReader(client, cluster, PodTable(cluster, facts))
         pauses, request_seconds = settings.resolve_seconds, min(_REQUEST_SECONDS, settings.http_timeout_seconds)
         self._settling = Settling(cluster, self.reader, locks, leadership, pauses, request_seconds)
-        writer = BindingWriter(cluster, facts, client, unix_time, lock_mode=settings.lock_mode)
+        writer = BindingWriter(cluster, facts, client, leadership, unix_time, lock_mode=settings.lock_mode)
         self._attempts = BindAttempts(cluster, self.reader, writer, locks, leadership, self._settling, settings)
         self._rereading = Rereading(cluster, self.reader, pauses, request_seconds)
         self._queue = FairQueue()  # by pod UID
@@ -124,8 +124,8 @@ class Binder:
 
     def _end_claim(self, uid: str) -> None:
         """End the claim of a pod whose bind has failed: kube-scheduler asks anew before it binds the pod again."""
-        if self._cluster.claims is not None and self._cluster.cache.state(uid) is None:
-            self._cluster.claims.drop(uid)
+        if self._cluster.cache.state(uid) is None:
+            self._cluster.end_claim(uid)
 
 
 def _until(end: float) -> float:

@@ -34,5 +34,5 @@ async def _renew(cluster: Cluster, pod: Pod, node: str) -> None:
             else (claim_on(cluster.cache, cluster.cache.snapshot(), pod, node, cluster.claims))
         )
         if claim is not None:
-            cluster.claims.put(pod.uid, claim, asyncio.get_running_loop().time())
+            cluster.claim(pod.uid, claim, asyncio.get_running_loop().time())
         await asyncio.sleep(cluster.claims.max_age_seconds / 2)

@@ -67,7 +67,7 @@ class PodReader:
             # Another pod of the same name; the watch will tell of it.
             self._gone(uid)
             return None
-        self._journal("put", body.decode())
+        self._cluster.events.pod_read.publish("put", body.decode())
         before = self._cluster.cache.pods.get(uid)
         pod = self.table.told(wire, by_read=True)
         self._tell_freed(before, uid)
@@ -97,7 +97,7 @@ class PodReader:
         return self.table.version(ref.uid) != version
 
     def _gone(self, uid: str) -> None:
-        self._journal("deleted", json.dumps({"metadata": {"uid": uid}}))
+        self._cluster.events.pod_read.publish("deleted", json.dumps({"metadata": {"uid": uid}}))
         before = self._cluster.cache.pods.get(uid)
         self.table.gone(uid)
         self._tell_freed(before, uid)
@@ -105,11 +105,7 @@ class PodReader:
     def _tell_freed(self, before: PodRecord | None, uid: str) -> None:
         """Tell of what a read has freed: the watch event that comes later changes nothing more."""
         after = self._cluster.cache.pods.get(uid)
-        if before is None or before is after or self._cluster.on_freed is None:
+        if before is None or before is after:
             return
         if after is None or after.node != before.node or after.held != before.held:
-            self._cluster.on_freed(str(before.node))
-
-    def _journal(self, change: str, text: str) -> None:
-        if self._cluster.on_booking is not None:
-            self._cluster.on_booking({"op": "change", "kind": "Pod", "change": change, "object": text})
+            self._cluster.events.freed.publish(str(before.node))

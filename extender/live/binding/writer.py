@@ -17,8 +17,9 @@ from extender.convert import (
     bind_labels,
     first_illegal_key,
 )
-from extender.kube.client import Answer, KubeClient, Unknown
+from extender.kube.client import Answer, Fenced, KubeClient, Unknown
 from extender.kube.paths import PODS, api_path
+from extender.live.leading import Leadership
 from extender.live.watching import Facts
 
 
@@ -26,11 +27,19 @@ class BindingWriter:
     """Writes Bindings. Pods are given as they are to be: with their node and their cards."""
 
     def __init__(
-        self, cluster: Cluster, facts: Facts, client: KubeClient, unix_time: Callable[[], float], *, lock_mode: bool
+        self,
+        cluster: Cluster,
+        facts: Facts,
+        client: KubeClient,
+        leadership: Leadership,
+        unix_time: Callable[[], float],
+        *,
+        lock_mode: bool,
     ) -> None:
         self._cluster = cluster
         self._facts = facts
         self._client = client
+        self._leadership = leadership
         self._unix_time = unix_time
         self._lock_mode = lock_mode
 
@@ -61,7 +70,12 @@ class BindingWriter:
         target = {"apiVersion": "v1", "kind": "Node", "name": pod.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         path = api_path(PODS, pod.name, namespace=pod.namespace, subresource="binding")
-        return await self._client.request("POST", path, body=json.dumps(body).encode(), timeout_seconds=timeout_seconds)
+        fenced = Fenced(json.dumps(body).encode(), self._may_write_now)
+        return await self._client.request("POST", path, body=fenced, timeout_seconds=timeout_seconds)
+
+    def _may_write_now(self) -> bool:
+        """Whether a Binding may still leave, whatever has passed since bind asked."""
+        return self._leadership.may_write(0)
 
     def _annotations(self, pod: Pod) -> dict[str, str]:
         allocation = pod.allocation if isinstance(pod.allocation, tuple) else None

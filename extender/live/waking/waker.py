@@ -25,7 +25,6 @@ from extender.cluster import Cluster
 from extender.convert import RETRY_AT
 from extender.kube.client import MERGE_PATCH, KubeClient
 from extender.kube.paths import PODS, api_path
-from extender.live.leading import Leadership
 from extender.live.waking.charges import ChargesAtRefusal
 from extender.live.waking.refused import Refused, RefusedPods
 from extender.live.waking.simulation import Simulation
@@ -70,18 +69,18 @@ class Waker:
         cluster: Cluster,
         facts: Facts,
         client: KubeClient,
-        leadership: Leadership,
+        is_ready: Callable[[], bool],
         settings: WakeSettings | None = None,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """`is_ready`: whether this replica answers filter, and so may wake."""
         self.woken = 0
-        self.is_ready: Callable[[], bool] = leadership.is_leader
-        """Whether this replica answers filter, and so may wake."""
         self.is_on_duty = False
         """Whether it has taken up what was refused before this replica led."""
         self._cluster = cluster
         self._facts = facts
         self._client = client
+        self._is_ready = is_ready
         self._settings = settings or WakeSettings()
         self._utc_now = utc_now
         self._refused = RefusedPods(self._settings.remembered)
@@ -93,7 +92,6 @@ class Waker:
         self._filled_at = 0.0
         self._tasks: asyncio.TaskGroup
         """Patches, and rounds to come; they end with `run`."""
-        cluster.on_freed = self.freed
 
     def refused(self, pod: Pod) -> None:
         """Filter refused a pod on every node."""
@@ -132,7 +130,7 @@ class Waker:
                 await self._changed.wait()
         except TimeoutError:
             pass
-        ready = self.is_ready()
+        ready = self._is_ready()
         if ready and not self.is_on_duty:
             await self._take_up()
         self.is_on_duty = ready
@@ -158,7 +156,7 @@ class Waker:
         self._changed.clear()
         dirty, everywhere = self._dirty, self._all_dirty
         self._dirty, self._all_dirty = {}, False
-        if not self.is_ready():
+        if not self._is_ready():
             return
         # Both are asked: the charges must be looked at in every round.
         if self._charges.have_fallen(self._refused.has_namespace) or everywhere:

@@ -50,14 +50,12 @@ class HandshakeKeeper:
         facts: Facts,
         client: KubeClient,
         leadership: Leadership,
-        on_change: Callable[[str], None],
         unix_time: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._facts = facts
         self._client = client
         self._leadership = leadership
-        self._on_change = on_change
         self._unix_time = unix_time
         self._vendors = [vendor for vendor in cluster.settings.vendors if vendor.handshake_annotation]
         self.written = 0
@@ -75,7 +73,6 @@ class HandshakeKeeper:
         for found in list(self._judged()):
             if self._cluster.set_plugin(found.node, found.vendor.key, alive=found.healthy):
                 logger().warning("device plugin", node=found.node, vendor=found.vendor.key, answers=found.healthy)
-                self._on_change(found.node)
             if found.ask and self._leadership.may_write(_REQUEST_SECONDS):
                 await self._ask(found.node, found.vendor)
                 await asyncio.sleep(1 / _WRITES_PER_SECOND)

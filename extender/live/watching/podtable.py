@@ -46,7 +46,6 @@ class PodTable:
         self._cluster = cluster
         self._facts = facts
         self._keys = frozenset(scheduler_keys(cluster.settings.vendors))
-        cluster.deletions_are_told = True
 
     def asked_about(self, wire: core_v1.Pod) -> None:
         """Filter showed a pod; its question may be ahead of the watch, or behind it."""

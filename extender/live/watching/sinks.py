@@ -1,11 +1,9 @@
 """From watched objects to the cluster and the facts.
 
-It must not do I/O. Invariants: one object that does not decode changes nothing but itself; of pods that neither ask
-for nor hold cards only the CPU on their node is kept; a change that may have freed something is told to `on_freed` with
-the node's name.
+It must not do I/O, nor know who listens to the cluster's events. Invariants: one object that does not decode changes
+nothing but itself; of pods that neither ask for nor hold cards only the CPU on their node is kept; a change that may
+have freed something is published with the node's name.
 """
-
-from collections.abc import Callable
 
 import msgspec
 
@@ -18,30 +16,15 @@ from extender.live.watching.podtable import PodTable
 from extender.logs import logger
 from extender.wire import core_v1, watched
 
-Freed = Callable[[str], None]
-
-
-def _nothing(_uid: str) -> None:
-    """Nobody reads."""
-
 
 class PodSink:
     """Pods by UID."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        facts: Facts,
-        on_freed: Freed,
-        on_seen: Callable[[str], None],
-        on_contradicted: Callable[[str], None] = _nothing,
-    ) -> None:
+    def __init__(self, cluster: Cluster, facts: Facts) -> None:
         self._cluster = cluster
         self._facts = facts
         self._table = PodTable(cluster, facts)
-        self._on_freed = on_freed
-        self._on_seen = on_seen
-        self._on_contradicted = on_contradicted
+        self._events = cluster.events
         self._contradicted: set[str] = set()  # UIDs of bound pods that were last told of without a node
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
@@ -73,7 +56,7 @@ class PodSink:
         after = records.get(uid)
         self._tell(before, after)
         self._note_contradiction(uid, wire, is_booked=after is not None)
-        self._on_seen(uid)
+        self._events.seen.publish(uid)
         return taken
 
     def replaced(self, identities: set[str]) -> None:
@@ -82,7 +65,7 @@ class PodSink:
         What a watch tells of a bound pod without a node came late; a list that does may have been right.
         """
         for uid in sorted(self._contradicted):
-            self._on_contradicted(uid)
+            self._events.contradicted.publish(uid)
         self._contradicted.clear()
         cardless = self._cluster.cache.cardless_pods
         for uid in sorted(cardless - identities):
@@ -91,7 +74,7 @@ class PodSink:
             before = self._cluster.cache.pods.get(uid)
             if self._table.unlisted(uid):
                 self._tell(before, None)
-            self._on_seen(uid)
+            self._events.seen.publish(uid)
 
     def _note_contradiction(self, uid: str, wire: watched.Pod, *, is_booked: bool) -> None:
         if is_booked and not (wire.spec is not None and wire.spec.nodeName):
@@ -107,7 +90,7 @@ class PodSink:
             before = self._cluster.cache.pods.get(uid)
             self._table.gone(uid)
             self._tell(before, None)
-            self._on_seen(uid)
+            self._events.seen.publish(uid)
         return Taken(uid)
 
     def _tell(self, before: PodRecord | None, after: PodRecord | None) -> None:
@@ -115,17 +98,15 @@ class PodSink:
         if before is None or before is after or before.node is None:
             return
         if after is None or after.node != before.node or after.held != before.held or after.blocks != before.blocks:
-            self._on_freed(before.node)
+            self._events.freed.publish(before.node)
 
 
 class NodeSink:
     """Nodes by name."""
 
-    def __init__(self, cluster: Cluster, facts: Facts, on_freed: Freed, on_lock: Freed) -> None:
+    def __init__(self, cluster: Cluster, facts: Facts) -> None:
         self._cluster = cluster
         self._facts = facts
-        self._on_freed = on_freed
-        self._on_lock = on_lock
         self._decoder = msgspec.json.Decoder(core_v1.Node)
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
@@ -144,15 +125,12 @@ class NodeSink:
         if change is Change.DELETED:
             self._drop(meta.name)
             return taken
-        generation = self._cluster.cache.generation
         try:
             self._cluster.put_node(convert_node(wire, self._cluster.settings))
         except Exception:  # noqa: BLE001 - as for pods
             logger().exception("node cannot be taken", node=meta.name)
             return taken
         self._note(meta.name, node_facts(meta))
-        if self._cluster.cache.generation != generation:
-            self._on_freed(meta.name)
         return taken
 
     def replaced(self, identities: set[str]) -> None:
@@ -167,7 +145,7 @@ class NodeSink:
             return
         self._facts.nodes[name] = facts
         if known is None or known.lock != facts.lock:
-            self._on_lock(name)
+            self._cluster.events.lock_changed.publish(name)
 
     def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> Taken:
         """Keep what is known of a node whose new object does not decode, and say so; a deletion still counts."""
@@ -180,15 +158,14 @@ class NodeSink:
     def _drop(self, name: str) -> None:
         self._facts.nodes.pop(name, None)
         self._cluster.remove_node(name)
-        self._on_lock(name)
+        self._cluster.events.lock_changed.publish(name)
 
 
 class QuotaSink:
     """ResourceQuotas by namespace and name."""
 
-    def __init__(self, cluster: Cluster, on_freed: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._on_freed = on_freed
         self._known: dict[str, tuple[str, str]] = {}
         self._decoder = msgspec.json.Decoder(core_v1.ResourceQuota)
 
@@ -207,20 +184,16 @@ class QuotaSink:
         identity = f"{quota.namespace}/{quota.name}"
         if change is Change.DELETED:
             self._known.pop(identity, None)
-            changed = self._cluster.remove_quota(quota.namespace, quota.name)
+            self._cluster.remove_quota(quota.namespace, quota.name)
         else:
             self._known[identity] = quota.namespace, quota.name
-            changed = self._cluster.put_quota(quota)
-        if changed:
-            # The API server writes a quota's status with every pod; that frees nothing.
-            self._on_freed()
+            self._cluster.put_quota(quota)
         return Taken(identity, wire.metadata.resourceVersion if wire.metadata is not None else None)
 
     def replaced(self, identities: set[str]) -> None:
         """Drop every quota that a list did not name."""
         for identity in sorted(self._known.keys() - identities):
             self._cluster.remove_quota(*self._known.pop(identity))
-            self._on_freed()
 
 
 def _is_misnamed(kind: str, meta: core_v1.ObjectMeta | None) -> bool:

@@ -1,0 +1,186 @@
+"""What a cluster tells those who listen: one frozen type per event, one topic per type.
+
+Why it exists: what changes a pod, a node or a quota must not know who cares. Whoever does subscribes, and an
+application puts all of it together in one place. It must not know subscribers. Invariants: an event is published after
+the state has changed, in the same step; subscribers are called at once, in the order in which they subscribed; while
+nobody listens to a topic its events are not even made.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, ParamSpec, TypeVar
+
+from accounting.answers import Claim
+from accounting.packing.workload import Workload
+from accounting.pod import Pod
+
+P = ParamSpec("P")
+E = TypeVar("E")
+
+
+class Topic(Generic[P, E]):
+    """Events of one type, and who listens to them."""
+
+    __slots__ = ("_kind", "_subscribers")
+
+    def __init__(self, kind: Callable[P, E]) -> None:
+        """`kind`: makes an event of what `publish` is given."""
+        self._kind = kind
+        self._subscribers: tuple[Callable[[E], None], ...] = ()
+
+    def subscribe(self, *subscribers: Callable[[E], None]) -> None:
+        """Call these with every event from now on, after those that subscribed before."""
+        self._subscribers += subscribers
+
+    def publish(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Make an event and tell it, if anybody listens."""
+        if self._subscribers:
+            event = self._kind(*args, **kwargs)
+            for subscriber in self._subscribers:
+                subscriber(event)
+
+
+# -- state ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Something may have become free on a node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A pod was told of by the watch, or a list left it out."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contradicted:
+    """A list shows a pod without a node though its Binding was accepted."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node's cards changed, or whether they take anything."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockChanged:
+    """A node's lock annotation changed, or the node is gone."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChanged:
+    """A namespace's limits changed."""
+
+    namespace: str
+
+
+# -- decisions, from which a journal repeats what followed -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """A bind booked a pod, given with its node and its cards."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The Binding of an assumed pod was accepted."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A booking was taken back: its bind failed for certain."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A bind found no cards for a pod on a node."""
+
+    uid: str
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The API server has lost an accepted Binding."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodRead:
+    """The API server was asked for one pod. `text`: the object as JSON; of a deleted one its UID is enough."""
+
+    change: Literal["put", "deleted"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A pod will probably go where its claim says."""
+
+    uid: str
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """A pod's claim ended."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginChanged:
+    """A vendor's plugin on a node was found gone, or alive again."""
+
+    node: str
+    vendor: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadExpected:
+    """From here on policies that look ahead expect this workload."""
+
+    workload: Workload
+
+
+class Events:
+    """The topics of one cluster."""
+
+    def __init__(self) -> None:
+        self.freed = Topic(Freed)
+        self.seen = Topic(Seen)
+        self.contradicted = Topic(Contradicted)
+        self.node_changed = Topic(NodeChanged)
+        self.lock_changed = Topic(LockChanged)
+        self.quota_changed = Topic(QuotaChanged)
+        self.assumed = Topic(Assumed)
+        self.finished = Topic(Finished)
+        self.forgotten = Topic(Forgotten)
+        self.refused = Topic(Refused)
+        self.lost = Topic(Lost)
+        self.pod_read = Topic(PodRead)
+        self.claimed = Topic(Claimed)
+        self.unclaimed = Topic(Unclaimed)
+        self.plugin_changed = Topic(PluginChanged)
+        self.workload_expected = Topic(WorkloadExpected)

@@ -1,0 +1,39 @@
+"""How a live extender behaves: the settings of all its parts.
+
+It must not know what the parts do.
+"""
+
+import os
+import socket
+import uuid
+from dataclasses import dataclass, field
+
+from extender.kube.reflector import ReflectorSettings
+from extender.live.binding import BindSettings
+from extender.live.comparing import CompareSettings
+from extender.live.leading import LeaseSettings
+from extender.live.waking import WakeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """The settings, with defaults that suit a cluster."""
+
+    leader_elect: bool = True
+    follow_lease: bool = False
+    """Lead when the kube-scheduler on this host does, by its Lease, instead of electing."""
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+    bind: BindSettings = field(default_factory=BindSettings)
+    wake: WakeSettings = field(default_factory=WakeSettings)
+    reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
+    compare: CompareSettings = field(default_factory=CompareSettings)
+    claims: bool = True
+    compare_every_seconds: float = 3600.0
+    """Between two comparisons with the API server; 100,000 pods are 900 MB each time."""
+    failing_seconds: float = 60.0
+    """A list or watch that fails for longer makes this replica not ready. It still answers whoever asks."""
+    identity: str = field(default_factory=lambda: f"{_host()}_{uuid.uuid4()}")
+
+
+def _host() -> str:
+    return os.environ.get("POD_NAME") or socket.gethostname()

@@ -127,6 +127,8 @@ class Scorer:
         for group, own, state in self._by_group(rows):
             need = need_of(shape, group.card)
             if need is None:
+                # The node may have had other cards before.
+                memory.values[own], memory.places[:, own] = 0, 0
                 continue
             if self._is_fgd:
                 memory.values[own] = fgd.fgd_scores(state, before.values[own], need, shape.cpu_milli, group.typical)

@@ -215,7 +215,15 @@ class _Task:
         """Return what decides whether a view of one column keeps a budget, as bytes."""
         nodes, requested = self._view.nodes, self._view.requested
         arrays: list[npt.NDArray[np.generic]] = [
-            *(nodes.memory, nodes.cores, nodes.numa, nodes.single_numa, self._view.free_slots, self._view.free_memory),
+            *(
+                nodes.index,
+                nodes.memory,
+                nodes.cores,
+                nodes.numa,
+                nodes.single_numa,
+                self._view.free_slots,
+                self._view.free_memory,
+            ),
             *(self._view.free_cores, requested.slots, requested.usable, requested.exclusive),
         ]
         arrays += [] if self._accepted is None else [self._accepted]

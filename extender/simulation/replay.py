@@ -9,11 +9,13 @@ until the node changes; with `remember` off everything is asked anew, and the ch
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from accounting.answers import allocate, feasible_on
 from accounting.cards import score_nodes
+from accounting.demand import Demand
 from accounting.packing.scorer import Packing
 from accounting.packing.shape import UNITS
 from accounting.packing.state import PLENTY_MILLI, read_state
@@ -32,6 +34,13 @@ POLICIES = (RANDOM, BESTFIT, *(policy.value for policy in NodePolicy))
 _FULLEST_CARD = CardPolicy((CardKey.HIGH_LOAD,))
 #: BestFit of the published experiments weighs free CPU by 128 cores and free GPUs by 8.
 _BESTFIT_CPU_MILLI, _BESTFIT_UNITS = 128_000, 8 * UNITS
+
+
+class _Kind(NamedTuple):
+    """What decides which rows take a pod: cards by its demand, and CPU."""
+
+    demand: Demand
+    cpu_milli: int
 
 
 @dataclass(slots=True)
@@ -69,7 +78,7 @@ class Replay:
             row: {position: uuid for uuid, position in self.cache.positions(name).items()}
             for row, name in self._names.items()
         }
-        self._known: dict[object, _Known] = {}
+        self._known: dict[_Kind, _Known] = {}
 
     def place(self, job: Job, uid: str) -> str | None:
         """Place a pod; returns its node, None if no node takes it."""
@@ -88,7 +97,7 @@ class Replay:
 
     def _known_kind(self, pod: Pod, snapshot: Snapshot) -> _Known:
         """Return what is remembered of pods like this one, and the pod with the run's policy."""
-        kind = pod.containers, pod.selection, pod.cpu_milli
+        kind = _Kind(Demand.of(pod), pod.cpu_milli)
         known = self._known.get(kind)
         if known is None:
             columns = snapshot.columns

@@ -38,6 +38,13 @@ _TEXTS = np.array(WIRE_TEXTS, object)
 _LONGEST_REMEMBERED_BYTES = 2**20
 
 
+class _Question(NamedTuple):
+    """What an answer is kept for, as long as nothing changes. The body is all that was asked."""
+
+    verb: str
+    body: bytes
+
+
 class _Answer(NamedTuple):
     """An answer, and the pod that filter was shown with the question."""
 
@@ -61,7 +68,7 @@ class Verbs:
         self.answered_from_memory = 0
         self.decisions = Decisions()
         self._version: object = None
-        self._answers: OrderedDict[tuple[str, bytes], _Answer] = OrderedDict()
+        self._answers: OrderedDict[_Question, _Answer] = OrderedDict()
         self._verdicts = Verdicts()
         self._feasible: OrderedDict[bytes, Feasible] = OrderedDict()  # by the pod as it is encoded
 
@@ -192,13 +199,13 @@ class Verbs:
         if self._version != version:
             self._version = version
             self._answers.clear()
-        answer = self._answers.get((verb, body))
+        answer = self._answers.get(_Question(verb, body))
         self.answered_from_memory += answer is not None
         return answer
 
     def _keep(self, verb: str, body: bytes, answer: _Answer) -> bytes:
         if len(body) <= _LONGEST_REMEMBERED_BYTES:
-            self._answers[verb, body] = answer
+            self._answers[_Question(verb, body)] = answer
         if len(self._answers) > _REMEMBERED:
             self._answers.popitem(last=False)
         return self._told(verb, body, answer.body)

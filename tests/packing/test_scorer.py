@@ -61,6 +61,21 @@ def test_values_are_the_same_with_and_without_memory(policy: NodePolicy) -> None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_a_node_whose_cards_a_pod_may_use_no_more_has_the_value_that_it_has_anew(policy: NodePolicy) -> None:
+    cache = _cluster()
+    workload, pod = _workload(cache), share_pod(30, types="P100")
+    remembering = Scorer(workload, policy)
+    rows = cache.snapshot().rows_of(["p0", "p1"])
+    remembering.values(cache.snapshot(), pod, rows)
+    cache.add_node(card_node("p0", 2, model="T4"))
+    snapshot = cache.snapshot()
+    assert (
+        remembering.values(snapshot, pod, rows).tolist()
+        == Scorer(workload, policy).values(snapshot, pod, rows).tolist()
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_order_is_full_and_the_best_node_alone_has_10(policy: NodePolicy) -> None:
     cache = cluster_of([card_node(name) for name in ("b", "c", "a")])
     snapshot, pod = cache.snapshot(), share_pod(30, policy=policy.value)

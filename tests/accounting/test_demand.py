@@ -177,7 +177,7 @@ def test_every_field_of_a_pod_is_in_the_demand_or_left_out_for_a_reason() -> Non
     assert ContainerDemand._fields == ("kind", "request", "further_requests")
 
 
-CHANGED: dict[str, object] = {
+CHANGED: dict[str, Any] = {
     "uid": "other",
     "namespace": "other",
     "name": "other",

@@ -1,12 +1,16 @@
 # Everything that is run in a checkout. The first target that needs it makes a virtual environment in .venv, with the
-# project installed from here; it is brought up to date when pyproject.toml has changed. Needs Python 3.11 or newer.
+# project installed from here: `make run` with what running needs, every other target with the tools for developing too.
+# It is brought up to date when pyproject.toml has changed. Needs Python 3.11 or newer.
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
+# What is installed: what running needs, and the tools for developing beside it.
+RUNNING := $(VENV)/.installed
+TOOLS := $(VENV)/.installed-tools
 
 # An interpreter that was asked for by name is the only candidate.
 ifeq ($(origin PYTHON),file)
@@ -25,49 +29,48 @@ CHECK := import sys; \
 .DEFAULT_GOAL := help
 .PHONY: run test lint style types contracts bench bench-curves bench-live demo soak e2e venv clean help
 
-run: $(STAMP) ## serve an example cluster on 127.0.0.1:8888
+run: $(RUNNING) ## serve an example cluster on 127.0.0.1:8888
 	$(BIN)/gpu-extender serve $(ARGS)
 
-test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -n auto $(ARGS)
+test: $(TOOLS) ## run the tests
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: style types contracts ## check style, types and import contracts
 
-style: $(STAMP)
+style: $(TOOLS)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-types: $(STAMP)
+types: $(TOOLS)
 	$(BIN)/mypy
 
-contracts: $(STAMP)
+contracts: $(TOOLS)
 	$(BIN)/lint-imports --no-cache --no-logo
 
-bench: $(STAMP) ## measure filter and prioritize at 10,000 nodes
+bench: $(TOOLS) ## measure filter and prioritize at 10,000 nodes
 	$(BIN)/python -m benchmarks.bench_filter $(ARGS)
 
-bench-curves: $(STAMP) ## measure what filter and prioritize cost along nodes, cards, containers, pods and policies
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check matplotlib
+bench-curves: $(TOOLS) ## measure what filter and prioritize cost along nodes, cards, containers, pods and policies
 	$(BIN)/python -m benchmarks.curves -o docs/curves.json --plot docs/curves $(ARGS)
 
-bench-live: $(STAMP) ## measure a live extender at 10,000 nodes and 100,000 pods, and over a million events
+bench-live: $(TOOLS) ## measure a live extender at 10,000 nodes and 100,000 pods, and over a million events
 	$(BIN)/python -m benchmarks.bench_live -o docs/bench_live.json $(ARGS)
 
-demo: $(STAMP) ## watch pods being placed and finished
+demo: $(TOOLS) ## watch pods being placed and finished
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-soak: $(STAMP) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[oracle]'
+soak: $(TOOLS) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender
+	$(INSTALL) --quiet --editable '.[oracle]'
 	$(BIN)/python -m benchmarks.placement_soak -o docs/placement_soak.json
 	$(BIN)/python -m benchmarks.allocation_soak -o docs/allocation_soak.json
 	$(BIN)/python -m benchmarks.soak -o docs/soak.json $(ARGS)
 	$(BIN)/python -m benchmarks.soak --of quotas -o docs/soak_quotas.json $(ARGS)
 	$(BIN)/python -m benchmarks.kill_run --points 200 -o docs/kill_run.json
 
-e2e: $(STAMP) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)
+e2e: $(TOOLS) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)
 	$(BIN)/python -m tests.e2e $(ARGS)
 
-venv: $(STAMP) ## make or refresh the virtual environment only
+venv: $(TOOLS) ## make or refresh the virtual environment only, with the tools for developing
 
 clean: ## remove the virtual environment and every cache
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -77,7 +80,7 @@ help: ## show this text
 	@echo 'usage: make TARGET [ARGS="..."] [PYTHON=python3]'
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-$(STAMP): pyproject.toml
+$(RUNNING): pyproject.toml
 	@found=; reasons=; \
 	for python in $(CANDIDATES); do \
 	    if ! command -v "$$python" >/dev/null; then reason="not found"; \
@@ -88,5 +91,9 @@ $(STAMP): pyproject.toml
 	    printf 'error: no Python 3.11 or newer with venv; name one with PYTHON=...%b\n' "$$reasons" >&2; exit 1; \
 	fi; \
 	echo "Setting up $(VENV) with $$("$$found" --version)"; "$$found" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(INSTALL) --editable .
+	@touch $@
+
+$(TOOLS): $(RUNNING)
+	$(INSTALL) --editable '.[dev]'
 	@touch $@

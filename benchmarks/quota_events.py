@@ -7,7 +7,6 @@ follows from the seed, so an event's number finds the difference again.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -24,7 +23,7 @@ from accounting.reference import state as reference_state
 from accounting.reference.quota import Written
 from accounting.reference.state import Amounts
 from accounting.status import CODES, Code
-from benchmarks.random_events import Difference, Summary
+from benchmarks.random_run import Chance, Summary, drive, same
 from extender.cluster.cluster import Cluster
 from extender.config import Settings
 
@@ -77,13 +76,11 @@ class World:
         read = read_quota(quota.namespace, quota.name, spelt, settings.vendor, selector)
         changed = self.cluster.put_quota(read)
         known = self.quotas.get((quota.namespace, quota.name))
-        _same(
-            "a change", changed, known is None or (dict(known.hard), known.scopes) != (dict(quota.hard), quota.scopes)
-        )
+        same("a change", changed, known is None or (dict(known.hard), known.scopes) != (dict(quota.hard), quota.scopes))
         self.quotas[quota.namespace, quota.name] = quota
 
     def remove_quota(self, namespace: str, name: str) -> None:
-        _same("a removal", self.cluster.remove_quota(namespace, name), (namespace, name) in self.quotas)
+        same("a removal", self.cluster.remove_quota(namespace, name), (namespace, name) in self.quotas)
         self.quotas.pop((namespace, name), None)
 
     def see(self, pod: Pod) -> None:
@@ -129,7 +126,7 @@ class World:
         """Compare what every namespace is charged, and the limits of these namespaces with all their numbers."""
         for namespace in NAMESPACES:
             here = [self.charge(pod) for pod in self.booked.values() if pod.namespace == namespace]
-            _same(f"used of {namespace}", tuple(self.cluster.cache.used(namespace)), tuple(_sum(here)))
+            same(f"used of {namespace}", tuple(self.cluster.cache.used(namespace)), tuple(_sum(here)))
         for namespace in namespaces:
             have = {
                 (limit.selector, limit.resource): (
@@ -139,7 +136,7 @@ class World:
                 )
                 for limit in self.cluster.quotas.limits_of(namespace)
             }
-            _same(f"limits of {namespace}", have, self._limits(namespace))
+            same(f"limits of {namespace}", have, self._limits(namespace))
 
     def _limits(self, namespace: str) -> dict[object, object]:
         found: dict[object, tuple[int, int, int]] = {}
@@ -196,45 +193,23 @@ def _sum(parts: list[Amounts]) -> Amounts:
     return Amounts(*(sum(part[at] for part in parts) for at in range(3)))
 
 
-def _same(what: str, have: object, want: object) -> None:
-    if have != want:
-        message = f"{what}: the cluster has {have}, the reference {want}"
-        raise Difference(message)
-
-
 # -- the driver --------------------------------------------------------------------------------------------------------
 
 
 def run(events: int, seed: int, check_every: int, progress: Callable[[int], object] | None = None) -> Summary:
     """Send that many events; what namespaces are charged is compared after each, everything after `check_every`."""
-    driver, summary = Driver(seed), Summary(seed)
-    try:
-        for number in range(1, events + 1):
-            summary.events = number
-            kind, namespace = driver.step()
-            summary.by_kind[kind] += 1
-            summary.most_pods = max(summary.most_pods, len(driver.world.known))
-            driver.world.check((namespace,))
-            if number % check_every == 0 or number == events:
-                driver.world.check()
-                summary.full_checks += 1
-            if progress is not None:
-                progress(number)
-    except Difference as error:
-        summary.difference = str(error)
-    except Exception as error:
-        error.add_note(f"seed {seed}, event {summary.events}")
-        raise
+    driver = Driver(seed)
+    summary = drive(driver, seed, events, check_every, progress)
     summary.by_kind.update({f"verdict {code}": count for code, count in driver.verdicts.items()})
     return summary
 
 
-class Driver:
+class Driver(Chance):
     """Draws events. Each method tells the world of one and returns the namespace concerned."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__(seed)
         self.world = World()
-        self.random = random.Random(seed)
         self.serial = 0
         self.verdicts: Counter[str] = Counter()
         self.kinds = {
@@ -247,17 +222,21 @@ class Driver:
             self.edit_quota: 8,
         }
 
-    def step(self) -> tuple[str, str]:
-        kind = self.random.choices([*self.kinds], [*self.kinds.values()])[0]
+    def step(self) -> str:
+        kind = self.kind(self.kinds)
         grows = kind in (self.create, self.see_stranger)
         if grows and len(self.world.known) > MOST_PODS:
             kind = self.end
         if not self.world.known and kind != self.edit_quota:
             kind = self.create
-        return kind.__name__, kind()
+        self.world.check((kind(),))
+        return kind.__name__
 
-    def chance(self, one_in: int) -> bool:
-        return self.random.randrange(one_in) == 0
+    def check(self) -> None:
+        self.world.check()
+
+    def pods(self) -> int:
+        return len(self.world.known)
 
     def some(self, pods: Mapping[str, Pod]) -> Pod:
         return pods[self.random.choice(list(pods))]
@@ -286,12 +265,12 @@ class Driver:
         if have is Code.SEARCH_LIMIT:
             self.verdicts[have] += 1
         else:
-            _same(f"{pod} on {name}", have, want)
+            same(f"{pod} on {name}", have, want)
         if booked is not None:
             return pod.namespace
         placed = world.cluster.placed(pod, name)
         if have is not Code.SEARCH_LIMIT:
-            _same(f"{pod} placed on {name}", isinstance(placed, Placement), want is None)
+            same(f"{pod} placed on {name}", isinstance(placed, Placement), want is None)
         if isinstance(placed, Placement) and pod.asks:
             world.assume(pod._replace(node=name, allocation=placed.allocation))
         return pod.namespace

@@ -7,10 +7,9 @@ Invariant: everything follows from the seed, so an event's number finds the diff
 
 from __future__ import annotations
 
-import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -31,6 +30,7 @@ from accounting.selection import Selection, parse_types
 from accounting.state.cache import Cache
 from accounting.state.snapshot import Snapshot
 from accounting.status import CODES, Code, Invalid
+from benchmarks.random_run import Chance, Summary, drive, same
 
 NODES = tuple(f"n{i:02}" for i in range(12))
 CARDS = 4
@@ -66,10 +66,6 @@ class NodeNumbers(NamedTuple):
     blocked: bool
     requested_count: int
     cards: dict[str, CardNumbers]
-
-
-class Difference(Exception):
-    """The cache and the reference do not agree."""
 
 
 class World:
@@ -142,21 +138,21 @@ class World:
         for name in self.names() if names is None else names:
             state = self.state_of(name)
             want = None if state is None else expected_numbers(state)
-            _same(f"node {name}", numbers(self.cache, snapshot, name), want)
+            same(f"node {name}", numbers(self.cache, snapshot, name), want)
         if names is None:
             self._check_sums()
-            _same("cells without a card", _stray_cells(self.cache, snapshot), [])
+            same("cells without a card", _stray_cells(self.cache, snapshot), [])
 
     def _check_sums(self) -> None:
         """Compare what concerns more than one node."""
         cache, states = self.cache, {name: self.state_of(name) for name in self.names()}
-        _same("nodes", cache.node_names(), [*states])
-        _same("states", {uid: cache.state(uid) for uid in cache.pods}, self.states)
+        same("nodes", cache.node_names(), [*states])
+        same("states", {uid: cache.state(uid) for uid in cache.pods}, self.states)
         used = dict.fromkeys(self.namespaces, (0, 0, 0)) | reference_state.namespaces_used(self.pods.values())
-        _same("used", {name: cache.used(name) for name in used}, used)
+        same("used", {name: cache.used(name) for name in used}, used)
         orphans = sum(card.orphan for state in states.values() if state for card in state.cards.values())
-        _same("orphans", cache.orphans(), orphans)
-        _same(
+        same("orphans", cache.orphans(), orphans)
+        same(
             "problems",
             {code: n for code, n in problem_counts(cache).items() if n},
             Counter(p.code for p in problems(cache)),
@@ -200,7 +196,7 @@ def numbers(cache: Cache, snapshot: Snapshot, name: str) -> NodeNumbers | None:
             cards[card.uuid] = CardNumbers(*have, blocked=False, orphan=True, usable=False, load=0)
         else:
             requested, over = cards[card.uuid].requested, cards[card.uuid].overcommitted
-            _same(f"{card.uuid} in the report", (tuple(card.requested), card.overcommitted), (requested, over))
+            same(f"{card.uuid} in the report", (tuple(card.requested), card.overcommitted), (requested, over))
     return NodeNumbers(bool(nodes.registered[row]), bool(held.node_blocks[row]), int(held.count[row]), cards)
 
 
@@ -239,58 +235,20 @@ def _stray_cells(cache: Cache, snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _same(what: str, have: object, want: object) -> None:
-    if have != want:
-        raise Difference(f"{what}: the cache has {have}, the reference {want}")
-
-
 # -- the driver --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Summary:
-    """What a run did, and the first difference that ended it, if any."""
-
-    seed: int
-    events: int = 0
-    by_kind: Counter[str] = field(default_factory=Counter)
-    full_checks: int = 0
-    most_pods: int = 0
-    difference: str | None = None
-
-
 def run(events: int, seed: int, check_every: int, progress: Callable[[int], object] | None = None) -> Summary:
-    """Send that many events; the nodes concerned are compared after each, everything after each `check_every`.
-
-    `progress` is called with the number of events so far.
-    """
-    driver, summary = _Driver(seed), Summary(seed)
-    try:
-        for number in range(1, events + 1):
-            summary.events = number
-            kind, touched = driver.step()
-            summary.by_kind[kind] += 1
-            summary.most_pods = max(summary.most_pods, len(driver.world.pods))
-            driver.world.check(sorted(touched))
-            if number % check_every == 0 or number == events:
-                driver.world.check()
-                summary.full_checks += 1
-            if progress is not None:
-                progress(number)
-    except Difference as error:
-        summary.difference = str(error)
-    except Exception as error:
-        error.add_note(f"seed {seed}, event {summary.events}")
-        raise
-    return summary
+    """Send that many events; the nodes concerned are compared after each, everything after each `check_every`."""
+    return drive(_Driver(seed), seed, events, check_every, progress)
 
 
-class _Driver:
+class _Driver(Chance):
     """Draws events. Each method tells the world of one and returns the nodes concerned."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__(seed)
         self.world = World()
-        self.random = random.Random(seed)
         self.serial = 0
         self.kinds = {
             self.schedule: 30,
@@ -306,17 +264,21 @@ class _Driver:
         for name in NODES:
             self.world.put_node(self.node(name))
 
-    def step(self) -> tuple[str, set[str]]:
+    def step(self) -> str:
         grows = self.schedule, self.see_stranger
-        kind = self.random.choices([*self.kinds], [*self.kinds.values()])[0]
+        kind = self.kind(self.kinds)
         if len(self.world.pods) > MOST_PODS and kind in grows:
             kind = self.end
         if not self.world.pods and kind not in (*grows, self.change_node):
             kind = self.schedule
-        return kind.__name__, kind()
+        self.world.check(sorted(kind()))
+        return kind.__name__
 
-    def chance(self, one_in: int) -> bool:
-        return self.random.randrange(one_in) == 0
+    def check(self) -> None:
+        self.world.check()
+
+    def pods(self) -> int:
+        return len(self.world.pods)
 
     def tell(self, event: Callable[[Told], None], value: Told) -> None:
         """Events may come twice."""
@@ -343,7 +305,7 @@ class _Driver:
         if self.chance(8):
             states = {name: state for name in NODES if (state := self.world.state_of(name))}
             order = reference.node_order(states, [NODES[at] for at in feasible], pod.policies.node)
-            _same("the best nodes", best, order[: len(best)])
+            same("the best nodes", best, order[: len(best)])
         name = best[0]
         self.world.assume(pod._replace(node=name, allocation=self.allocated(self.world.cache, pod, name)))
         return {name}
@@ -365,14 +327,14 @@ class _Driver:
         code = found if isinstance(found, Code) else None
         hopeless = code is not None and isinstance(reference.fit(reference_state.node_state(state.node, []), pod), Code)
         have = None if verdict.feasible[at] else CODES[int(verdict.codes[at])]
-        _same(f"{pod} on {name}", (have, bool(verdict.unresolvable[at])), (code, hopeless))
+        same(f"{pod} on {name}", (have, bool(verdict.unresolvable[at])), (code, hopeless))
 
     def allocated(self, cache: Cache, pod: Pod, name: str) -> Allocation:
         snapshot, uuids = cache.snapshot(), {at: uuid for uuid, at in cache.positions(name).items()}
         placement = allocate(snapshot, pod, snapshot.rows[name], uuids)
         state = self.world.state_of(name, without=pod.uid)
         want = None if state is None else reference.fit(state, pod)
-        _same(f"{pod} on {name}", None if placement is None else placement.allocation, want)
+        same(f"{pod} on {name}", None if placement is None else placement.allocation, want)
         assert placement is not None
         return placement.allocation
 

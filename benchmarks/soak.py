@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks import quota_events, random_events
-from benchmarks.random_events import Summary
+from benchmarks.random_run import Summary
 
 CHECK_EVERY = 1000
 REFRESH_EVERY = 200

@@ -164,6 +164,13 @@ def make_cache(nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> Cache:
     return cache
 
 
+def node_of(*memory: int, numa: int = 0) -> Node:
+    """A node with cards GPU-0, GPU-1, ... of these sizes; with `numa` 1 two of them on each NUMA node."""
+    return make_node(
+        devices=[make_device(f"GPU-{i}", index=i, memory=size, numa=i // 2 * numa) for i, size in enumerate(memory)]
+    )
+
+
 def uuids_on(cache: Cache, node: str) -> dict[int, str]:
     """Device position -> UUID."""
     return {position: uuid for uuid, position in cache.positions(node).items()}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting.answers.allocate import Placement, allocate
+from accounting.answers.allocate import Placement
 from accounting.answers.explain import explain_node
 from accounting.answers.filter import filter_nodes
 from accounting.holdings import pod_total
@@ -24,7 +24,8 @@ from accounting.reference import fit as reference
 from accounting.reference import quota as quota_reference
 from accounting.reference import state as reference_state
 from accounting.state.cache import Cache
-from accounting.status import CODES, Code
+from accounting.status import Code
+from tests.asking import placement, refusal
 from tests.builders import (
     app,
     init,
@@ -33,8 +34,8 @@ from tests.builders import (
     make_node,
     make_pod,
     make_policies,
+    node_of,
     sidecar,
-    uuids_on,
 )
 from tests.strategies import nodes, pending_pods
 
@@ -47,24 +48,16 @@ def budget(mib: int) -> Budget:
 
 
 def judged(cache: Cache, pod: Pod, mib: int, name: str = "n1") -> Code | None:
-    snapshot = cache.snapshot()
-    verdict = filter_nodes(snapshot, pod, snapshot.rows_of([name]), quota=QuotaCheck((), budget(mib)))
-    assert bool(verdict.unresolvable[0]) or verdict.feasible[0] or CODES[int(verdict.codes[0])] != Code.QUOTA_EXCEEDED
-    return None if verdict.feasible[0] else CODES[int(verdict.codes[0])]
+    return refusal(cache, pod, name, QuotaCheck((), budget(mib)))
 
 
 def placed(cache: Cache, pod: Pod, mib: int, name: str = "n1") -> Placement | None:
-    snapshot = cache.snapshot()
-    return allocate(snapshot, pod, snapshot.rows[name], uuids_on(cache, name), budget(mib))
+    return placement(cache, pod, name, budget(mib))
 
 
 def memory_of(pod: Pod, placement: Placement | None) -> int:
     assert placement is not None
     return pod_total(pod.containers, placement.allocation)[0].memory
-
-
-def node_of(*sizes: int) -> Node:
-    return make_node(devices=[make_device(f"GPU-{at}", index=at, memory=size) for at, size in enumerate(sizes)])
 
 
 def test_a54_half_of_the_small_card_keeps_the_quota_and_half_of_the_large_one_does_not() -> None:
@@ -213,19 +206,19 @@ def test_yes_and_no_are_those_of_the_reference(node: Node, pod: Pod, mib: int) -
     want = quota_reference.code_within(state, pod, mib) if pod.asks and not pod.invalid else None
     if not pod.asks or pod.invalid:
         return
-    have, placement = judged(cache, pod, mib), placed(cache, pod, mib)
+    have, found = judged(cache, pod, mib), placed(cache, pod, mib)
     assert have == want
-    assert (placement is not None) == (want is None)
-    if placement is None:
+    assert (found is not None) == (want is None)
+    if found is None:
         return
-    assert memory_of(pod, placement) <= mib
+    assert memory_of(pod, found) <= mib
     rows = reference.fit(state, pod)
     assert not isinstance(rows, Code)
     if reference_state.total_holding(pod._replace(allocation=rows)).peak.memory <= mib:
-        assert placement.allocation == rows
+        assert found.allocation == rows
     else:
         first = next(quota_reference.placements_within(state, pod, mib))
-        for container, own, expected in zip(pod.containers, placement.allocation, first, strict=True):
+        for container, own, expected in zip(pod.containers, found.allocation, first, strict=True):
             if container.kind is not ContainerKind.INIT:
                 assert own == expected
 
@@ -239,4 +232,4 @@ def test_a_budget_that_is_nowhere_near_changes_nothing(node: Node, pod: Pod) -> 
     kept = filter_nodes(snapshot, pod, rows, quota=QuotaCheck((), budget(10**9)))
     assert np.array_equal(free.codes, kept.codes)
     assert np.array_equal(free.feasible, kept.feasible)
-    assert placed(cache, pod, 10**9) == allocate(snapshot, pod, snapshot.rows["n1"], uuids_on(cache, "n1"))
+    assert placed(cache, pod, 10**9) == placement(cache, pod)

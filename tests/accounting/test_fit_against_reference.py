@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accounting.answers.allocate import Placement, allocate
+from accounting.answers.allocate import Placement
 from accounting.answers.filter import filter_nodes
 from accounting.answers.rejection import FITS, card_ranks
 from accounting.answers.verdicts import Verdict
@@ -29,6 +29,7 @@ from accounting.reference import fit as reference
 from accounting.reference import state as reference_state
 from accounting.state.cache import Cache
 from accounting.status import CODES, Code
+from tests.asking import placement
 from tests.builders import (
     app,
     init,
@@ -39,7 +40,6 @@ from tests.builders import (
     make_policies,
     sidecar,
     snapshot_bytes,
-    uuids_on,
 )
 from tests.strategies import clusters, crowds, pending_pods, weights
 
@@ -59,8 +59,7 @@ def judged(cache: Cache, pod: Pod, names: Sequence[str]) -> dict[str, tuple[Code
 def placed(cache: Cache, pod: Pod, node: str) -> Placement | None:
     """Where allocate would put the pod on that node, its own booking aside."""
     alone = cache.node_without(pod.uid) if pod.uid in cache.pods and cache.pods[pod.uid].node == node else cache
-    snapshot = alone.snapshot()
-    return allocate(snapshot, pod, snapshot.rows[node], uuids_on(alone, node))
+    return placement(alone, pod, node)
 
 
 def expected(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, tuple[Code | None, bool]]:
@@ -73,12 +72,14 @@ def expected(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, 
     return reference.filter_nodes(nodes, pods, pod) | unknown
 
 
-@given(clusters(), crowds(), pending_pods())
-@example([make_node(devices=[make_device(memory=10)])], [], make_pod("p", [sidecar(6), init(6)]))
+@settings(max_examples=150)
+@given(clusters(), crowds(), pending_pods(), st.lists(st.integers(0, 5), max_size=5))
+@example([make_node(devices=[make_device(memory=10)])], [], make_pod("p", [sidecar(6), init(6)]), [0])
 @example(
     [make_node(devices=[make_device("GPU-0", memory=10), make_device("GPU-1", index=1, memory=10)])],
     [],
     make_pod("p", [init(10), app(5)], policies=make_policies("binpack")),
+    [0],
 )
 @example(
     # By links the sidecars would fill two cards of one NUMA node; filter has them on three, and so another reason.
@@ -96,56 +97,60 @@ def expected(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, 
         [sidecar(1, count=2), sidecar(1, count=2), init(0, count=2, cores=100)],
         policies=make_policies(card="topology-aware"),
     ),
+    [0],
 )
-def test_filter_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
-    want = expected(nodes, pods, pod)
-    assert judged(make_cache(nodes, pods), pod, list(want)) == want
-
-
-@given(clusters(), crowds(), pending_pods())
-@example([make_node(devices=[make_device(memory=10)])], [], make_pod("p", [sidecar(6), init(6)]))
 @example(
     [make_node(devices=3)],
     [],
     make_pod("p", [sidecar(5, cores=100), init(5, cores=100), init(5, cores=100), app(5)]),
+    [0],
 )
-def test_allocate_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+def test_however_it_is_asked_the_answer_is_the_references(
+    nodes: list[Node], pods: list[Pod], pod: Pod, some: list[int]
+) -> None:
+    filter_agrees(nodes, pods, pod)
+    allocate_agrees(nodes, pods, pod)
+    what_allocate_gives_can_be_booked(nodes, pods, pod)
+    a_card_without_rejection_is_a_card_that_fits(nodes, pods, pod)
+    asking_changes_nothing(nodes, pods, pod)
+    a_part_of_the_rows_is_judged_as_all_of_them(nodes, pods, pod, some)
+
+
+def filter_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    """Filter says of every node what the reference says, and yes exactly where allocate finds cards."""
+    want, cache = expected(nodes, pods, pod), make_cache(nodes, pods)
+    assert judged(cache, pod, list(want)) == want
+    found = {name: placed(cache, pod, name) is not None for name in cache.node_names()}
+    assert found == {name: want[name][0] is None for name in found}
+
+
+def allocate_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    """The cards are the reference's, and so is what the pod would hold of them."""
     cache = make_cache(nodes, pods)
     for name, state in reference_state.cluster_state(nodes, pods).items():
-        rows = reference.fit(state, pod)
-        placement = placed(cache, pod, name)
-        assert (None if placement is None else placement.allocation) == (None if isinstance(rows, Code) else rows)
-        if placement is not None:
-            peaks = reference_state.card_holdings(pod._replace(allocation=placement.allocation))
-            assert {use.uuid: use[1:4] for use in placement.peak} == {u: of.peak for u, of in peaks.items()}
+        rows, found = reference.fit(state, pod), placed(cache, pod, name)
+        assert (None if found is None else found.allocation) == (None if isinstance(rows, Code) else rows)
+        if found is not None:
+            peaks = reference_state.card_holdings(pod._replace(allocation=found.allocation))
+            assert {use.uuid: use[1:4] for use in found.peak} == {u: of.peak for u, of in peaks.items()}
 
 
-@given(clusters(), crowds(), pending_pods())
-def test_filter_says_yes_exactly_where_allocate_finds_cards(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
-    cache = make_cache(nodes, pods)
-    names = cache.node_names()
-    verdicts = judged(cache, pod, names)
-    assert {name: verdicts[name][0] is None for name in names} == {
-        name: placed(cache, pod, name) is not None for name in names
-    }
-
-
-@given(clusters(), crowds(), pending_pods())
-def test_what_allocate_gives_can_be_booked(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+def what_allocate_gives_can_be_booked(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    """No booking over-commits a card."""
     for node in nodes:
         cache = make_cache(nodes, pods)
         before = cache.snapshot().overcommitted.sum()
-        placement = placed(cache, pod, node.name)
-        if placement is not None:
-            booked = pod._replace(node=node.name, allocation=placement.allocation)
+        found = placed(cache, pod, node.name)
+        if found is not None:
+            booked = pod._replace(node=node.name, allocation=found.allocation)
             cache.assume_pod(record_pod(booked))
             assert cache.snapshot().overcommitted.sum() == before
             state = reference_state.cluster_state(nodes, [*pods, booked])[node.name]
-            assert not any(state.cards[row.uuid].overcommitted for rows in placement.allocation for row in rows)
+            assert not any(state.cards[row.uuid].overcommitted for rows in found.allocation for row in rows)
 
 
-@given(clusters(), crowds(), pending_pods())
-def test_a_card_without_rejection_is_a_card_that_fits(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+def a_card_without_rejection_is_a_card_that_fits(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    """The reasons that explain gives are those by which cards are taken."""
     snapshot = make_cache(nodes, pods).snapshot()
     mask, mutex = accepted(snapshot, pod.selection, snapshot), pod.policies.card.mutex
     fit = fit_pod(snapshot, Demand.of(pod), snapshot, choose_cards=True)
@@ -157,8 +162,8 @@ def test_a_card_without_rejection_is_a_card_that_fits(nodes: list[Node], pods: l
                 np.testing.assert_array_equal(ranks == FITS, cards)
 
 
-@given(clusters(), crowds(), pending_pods())
-def test_asking_changes_nothing(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+def asking_changes_nothing(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
+    """A question leaves every byte as it was, and has the same answer again."""
     cache = make_cache(nodes, pods)
     snapshot, generation, names = cache.snapshot(), cache.generation, cache.node_names()
     before = snapshot_bytes(snapshot)
@@ -181,18 +186,16 @@ def test_an_own_booking_never_counts(nodes: list[Node], pods: list[Pod], pod: Po
     assert judged(cache, pod, list(want)) == want
     others = [other for other in pods if other.uid != pod.uid]
     for name, state in reference_state.cluster_state(nodes, others).items():
-        rows, placement = reference.fit(state, pod), placed(cache, pod, name)
-        assert (None if placement is None else placement.allocation) == (None if isinstance(rows, Code) else rows)
+        rows, found = reference.fit(state, pod), placed(cache, pod, name)
+        assert (None if found is None else found.allocation) == (None if isinstance(rows, Code) else rows)
 
 
-@given(clusters(), crowds(), pending_pods(), st.data())
-def test_a_part_of_the_rows_is_judged_as_all_of_them(
-    nodes: list[Node], pods: list[Pod], pod: Pod, data: st.DataObject
-) -> None:
+def a_part_of_the_rows_is_judged_as_all_of_them(nodes: list[Node], pods: list[Pod], pod: Pod, some: list[int]) -> None:
+    """Rows may be asked about in any order, also twice."""
     snapshot = make_cache(nodes, pods).snapshot()
-    everywhere = filter_nodes(snapshot, pod, np.arange(snapshot.columns))
-    some = np.array(data.draw(st.lists(st.integers(0, len(nodes)), max_size=5)), dtype=np.intp)
-    assert verdict_of(filter_nodes(snapshot, pod, some)) == [verdict_of(everywhere)[row] for row in some]
+    everywhere = verdict_of(filter_nodes(snapshot, pod, np.arange(snapshot.columns)))
+    rows = np.array([each % snapshot.columns for each in some], dtype=np.intp)
+    assert verdict_of(filter_nodes(snapshot, pod, rows)) == [everywhere[row] for row in rows]
 
 
 def verdict_of(verdict: Verdict) -> list[tuple[bool, int, bool]]:
@@ -201,24 +204,21 @@ def verdict_of(verdict: Verdict) -> list[tuple[bool, int, bool]]:
     return [(feasible, 0 if feasible else code, hopeless) for feasible, code, hopeless in zip(*columns, strict=True)]
 
 
-@given(clusters(), crowds(), st.sampled_from((NodePolicy.BINPACK, NodePolicy.SPREAD)), st.data())
-def test_scores_follow_the_order(nodes: list[Node], pods: list[Pod], policy: NodePolicy, data: st.DataObject) -> None:
+@given(clusters(), crowds(), weights(), st.sampled_from((NodePolicy.BINPACK, NodePolicy.SPREAD)), st.data())
+def test_loads_are_the_references_and_scores_follow_them(
+    nodes: list[Node], pods: list[Pod], of_load: Weights, policy: NodePolicy, data: st.DataObject
+) -> None:
     # More nodes than scores: the same ones under other names.
-    more = [replace(node, name=f"{node.name}-{i}") for i in range(5) for node in nodes]
-    state = reference_state.cluster_state([*nodes, *more], pods)
+    nodes = [*nodes, *(replace(node, name=f"{node.name}-{i}") for i in range(5) for node in nodes)]
+    state, cache = reference_state.cluster_state(nodes, pods), make_cache(nodes, pods)
+    snapshot = cache.snapshot()
+    loads = snapshot.load(of_load)
+    for name, of_node in state.items():
+        for uuid, position in cache.positions(name).items():
+            card = of_node.cards[uuid]
+            want = reference.load_of(card.requested, card.capacity, of_load)
+            assert loads[position, snapshot.rows[name]] == want
     names = data.draw(st.lists(st.sampled_from(sorted(state)), unique=True, max_size=16))
     order = reference.node_order(state, names, policy)[:MAX_SCORE]
-    snapshot = make_cache([*nodes, *more], pods).snapshot()
     scores = score_nodes(snapshot, snapshot.rows_of(names), policy)
     assert [(names[place], score) for place, score in scores] == [(n, MAX_SCORE - i) for i, n in enumerate(order)]
-
-
-@given(clusters(), crowds(), weights())
-def test_loads_agree(nodes: list[Node], pods: list[Pod], of_load: Weights) -> None:
-    cache = make_cache(nodes, pods)
-    loads = cache.snapshot().load(of_load)
-    for name, state in reference_state.cluster_state(nodes, pods).items():
-        row = cache.snapshot().rows[name]
-        for uuid, position in cache.positions(name).items():
-            card = state.cards[uuid]
-            assert loads[position, row] == reference.load_of(card.requested, card.capacity, of_load)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.answers.allocate import allocate
 from accounting.answers.filter import filter_nodes
 from accounting.cards.linked import choose_linked
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.selection import Selection
-from accounting.status import CODES, Code, ProblemCode
+from accounting.status import Code, ProblemCode
 from accounting.topology import Link, is_single_numa, read_links
+from tests.asking import placement, refusal
 from tests.builders import (
     app,
     init,
@@ -25,7 +25,6 @@ from tests.builders import (
     make_node,
     make_pod,
     make_policies,
-    uuids_on,
 )
 
 AWARE = make_policies("topology-aware")
@@ -39,19 +38,13 @@ def eight(*used: int, links: dict[tuple[int, int], int] | None = None, single_nu
     return make_node(devices=devices, single_numa=single_numa, links=scores)
 
 
-def refusal(node: Node, pod: Pod) -> Code | None:
-    snapshot = make_cache([node]).snapshot()
-    verdict = filter_nodes(snapshot, pod, np.array([0]))
-    return None if verdict.feasible[0] else CODES[int(verdict.codes[0])]
-
-
 def cards(node: Node, pod: Pod) -> list[list[int]] | None:
     cache = make_cache([node])
-    placement = allocate(cache.snapshot(), pod, 0, uuids_on(cache, node.name))
-    assert (placement is None) == (refusal(node, pod) is not None)
-    if placement is None:
+    found = placement(cache, pod)
+    assert (found is None) == (refusal(cache, pod) is not None)
+    if found is None:
         return None
-    return [[int(row.uuid.removeprefix("GPU-")) for row in rows] for rows in placement.allocation]
+    return [[int(row.uuid.removeprefix("GPU-")) for row in rows] for rows in found.allocation]
 
 
 # -- NUMA --------------------------------------------------------------------------------------------------------------
@@ -60,8 +53,8 @@ def cards(node: Node, pod: Pod) -> list[list[int]] | None:
 @pytest.mark.parametrize("policy", ["spread", "binpack", "numa", "mutex", "topology-aware", "binpack,numa"])
 def test_a_node_with_a_single_numa_policy_takes_no_cards_of_two(policy: str) -> None:
     pod = make_pod("p", [app(10, count=4)], policies=make_policies(policy))
-    assert refusal(eight(0, 5), pod) is None
-    assert refusal(eight(0, 5, single_numa=True), pod) is Code.NUMA_MISMATCH
+    assert refusal(make_cache([eight(0, 5)]), pod) is None
+    assert refusal(make_cache([eight(0, 5, single_numa=True)]), pod) is Code.NUMA_MISMATCH
     assert cards(eight(0, 1, single_numa=True), pod) == [[7, 6, 5, 4]]
     assert sorted(cards(eight(6, 7, single_numa=True), pod)[0]) == [0, 1, 2, 3]  # type: ignore[index]
 
@@ -78,7 +71,7 @@ def test_nodes_with_and_without_the_policy_are_judged_side_by_side() -> None:
     snapshot = make_cache(named).snapshot()
     for containers in ([app(10, count=4)], [app(10), app(10, count=4)], [app(600), app(600, count=4)]):
         verdict = filter_nodes(snapshot, make_pod("p", containers), np.arange(3))
-        alone = [refusal(node, make_pod("p", containers)) is None for node in nodes]
+        alone = [refusal(make_cache([node]), make_pod("p", containers)) is None for node in nodes]
         assert verdict.feasible.tolist() == alone
 
 

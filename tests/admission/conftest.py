@@ -8,6 +8,9 @@ import structlog
 
 from tests.admission.reviews import Webhooks, admitting
 from tests.extender.objects import node, quota
+from tests.virtual_time import pytest_asyncio_loop_factories
+
+__all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest_asyncio.fixture

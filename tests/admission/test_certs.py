@@ -24,6 +24,8 @@ from extender.security.pki import why_renew
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 
+pytestmark = pytest.mark.real_time
+
 HOST = ("--host", "127.0.0.1")
 _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 _SECRETS = "/api/v1/namespaces/kube-system/secrets"

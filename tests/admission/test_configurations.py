@@ -114,7 +114,7 @@ def test_trusted_accounts_are_not_asked_about(capsys: pytest.CaptureFixture[str]
         (["--url", "https://x/path"], "https://x/path: must be https://HOST:PORT"),
         (["--ca-file", "/nowhere/ca"], "error: --ca-file: /nowhere/ca: No such file or directory"),
         (["--trusted-account", "it's"], "it's: must be a user's name without quotes"),
-        (["--namespace", "Gpu"], "Gpu: must be a DNS subdomain"),
+        (["--namespace", "Gpu"], "Gpu: must be lower case letters, digits"),
         (["--ca-file", "x", "--cert-manager", "y"], "not allowed with argument"),
     ],
 )

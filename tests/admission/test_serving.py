@@ -16,6 +16,9 @@ from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import container, listed, node, quota
 from tests.live.process_harness import refusal, serving, started
+from tests.virtual_time import until
+
+pytestmark = pytest.mark.real_time
 
 _ASKS = pod(container("a", limits(memory="3000")), scheduler="default-scheduler")
 
@@ -82,16 +85,15 @@ async def test_a_live_standby_answers_the_webhooks_and_stops_being_ready_first(t
 
 
 async def _until_ready(client: aiohttp.ClientSession, status: int) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                async with client.get("/readyz") as response:
-                    if response.status == status:
-                        return
-            except aiohttp.ClientConnectorError:
-                # The webhook port opens after the other one.
-                pass
-            await asyncio.sleep(0.05)
+    async def has_status() -> bool:
+        try:
+            async with client.get("/readyz") as response:
+                return response.status == status
+        except aiohttp.ClientConnectorError:
+            # The webhook port opens after the other one.
+            return False
+
+    await until(has_status)
 
 
 @pytest.mark.parametrize(

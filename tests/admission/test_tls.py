@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from extender.security.tls import CertificateCollector, Pair, ServingCertificate
 from extender.server.app import WEBHOOK_APP, make_app, start
 from tests.admission.reviews import limits, pod, review
 from tests.extender.objects import container
+from tests.virtual_time import eventually, passes
 
 _BODY = json.dumps(review(pod(container("a", limits(memory="5"))))).encode()
 
@@ -81,14 +82,8 @@ async def _metric(port: Port, name: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
-async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
-
-
 async def _until_reloaded(port: Port, times: int) -> None:
-    await _until(lambda: port.certificate.reloads == times)
+    await eventually(lambda: port.certificate.reloads == times)
 
 
 _MUTATED = 'gpu_extender_admission_decisions_total{decision="allowed",dry_run="false",webhook="mutate",why="Mutated"}'
@@ -130,6 +125,7 @@ async def test_the_server_name_does_not_matter(tmp_path: Path) -> None:
                     assert response.status == 200
 
 
+@pytest.mark.real_time
 async def test_a_certificate_change_under_load_loses_no_request(tmp_path: Path) -> None:
     """20 connections ask all the time, half of them anew for each request, while the pair is replaced 5 times."""
     answered = 0
@@ -153,7 +149,7 @@ async def test_a_certificate_change_under_load_loses_no_request(tmp_path: Path) 
             write_pair(tmp_path, pair)
             await _until_reloaded(port, change)
             enough = answered + 40
-            await _until(lambda: answered >= enough)  # noqa: B023 - it is waited for here
+            await eventually(lambda: answered >= enough)  # noqa: B023 - it is waited for here
         stop.set()
         # A request that failed raises here.
         await asyncio.gather(*asking)
@@ -197,7 +193,7 @@ async def test_a_broken_new_pair_keeps_the_old_one_and_says_so(
                 write_pair(tmp_path, days=-0.001)
             case "gone":
                 (tmp_path / "tls.key").unlink()
-        await _until(lambda: port.certificate.failures > 0)
+        await eventually(lambda: port.certificate.failures > 0)
         assert await _metric(port, 'gpu_extender_tls_reloads_total{result="failed"}') == 1
         assert await _metric(port, "gpu_extender_tls_stale") == 1
         assert await _metric(port, "gpu_extender_tls_not_after_seconds") == served_until.timestamp()
@@ -205,7 +201,7 @@ async def test_a_broken_new_pair_keeps_the_old_one_and_says_so(
         async with port.client() as client, client.get(f"{port.url}/livez") as response:
             assert response.status == 200
         # It is said once per change, and mended by the next good pair.
-        await asyncio.sleep(0.1)
+        await passes(60)
         assert port.certificate.failures == 1
         write_pair(tmp_path)
         await _until_reloaded(port, 1)

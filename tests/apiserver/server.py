@@ -14,7 +14,6 @@ Besides the API, it offers /livez, /readyz, /healthz, /version, and its control 
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -74,7 +73,7 @@ class ApiServer:
         self.registry = Registry(self.store, now, Random(seed))
         self.faults = Faults(seed)
         self.requests = Requests()
-        self.tokens = Tokens(time.monotonic)
+        self.tokens = Tokens(lambda: asyncio.get_running_loop().time())
         self.url = ""
         self._bookmark_seconds = bookmark_seconds
         self._watch_timeout_seconds = watch_timeout_seconds

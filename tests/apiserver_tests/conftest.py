@@ -1,6 +1,6 @@
 """A running server and its client for each test.
 
-Invariant: every test has a server of its own, and both are gone afterwards.
+Invariant: every test has a server of its own, and both are gone afterwards; its time is virtual.
 """
 
 from collections.abc import AsyncIterator
@@ -10,6 +10,9 @@ import pytest
 
 from tests.apiserver.server import ApiServer
 from tests.apiserver_tests.helpers import Client
+from tests.virtual_time import pytest_asyncio_loop_factories
+
+__all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Counting, tokens, and the control over HTTP."""
 
 import asyncio
-import time
 
 import aiohttp
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from tests.apiserver import control
 from tests.apiserver.server import ApiServer
 from tests.apiserver_tests.helpers import LEASES, NODES, PODS, Client, pod
+from tests.virtual_time import passes
 
 
 async def test_every_request_is_counted_by_verb_and_resource(server: ApiServer, client: Client) -> None:
@@ -84,7 +84,7 @@ async def test_tokens_are_required_from_the_first_on_and_expire(server: ApiServe
     assert (await client.send("GET", PODS))[1]["reason"] == "Unauthorized"
     assert (await client.send("GET", PODS, Authorization="Bearer wrong"))[0] == 401
     assert (await client.send("GET", PODS, Authorization="Bearer short"))[0] == 200
-    await asyncio.sleep(0.55)
+    await passes(0.55)
     assert (await client.send("GET", PODS, Authorization="Bearer short"))[0] == 401
     assert (await client.send("GET", PODS, Authorization="Bearer long"))[0] == 200
     await client.ok("DELETE", "/_test/tokens?token=long")
@@ -105,10 +105,10 @@ async def test_the_server_stops_at_once_whatever_is_open() -> None:
         client = Client(session)
         hanging = asyncio.create_task(client.send("GET", f"{PODS}/a"))
         async with client.watch(PODS) as stream:
-            await asyncio.sleep(0.02)
-            started = time.monotonic()
+            await passes(0.02)
+            started = asyncio.get_running_loop().time()
             await server.stop()
-            assert time.monotonic() - started < 3
+            assert asyncio.get_running_loop().time() - started < 3
             with pytest.raises(aiohttp.ClientError):
                 await stream.line()
         with pytest.raises(aiohttp.ClientError):

@@ -4,7 +4,6 @@ Invariant: times are apart by a quarter of a second or more, since the machine m
 """
 
 import asyncio
-import time
 from typing import Any
 
 import aiohttp
@@ -13,6 +12,7 @@ import pytest
 
 from tests.apiserver.server import ApiServer
 from tests.apiserver_tests.helpers import PODS, Client, Stream
+from tests.virtual_time import passes
 
 
 async def annotation(client: Client) -> str | None:
@@ -50,7 +50,7 @@ async def test_latency_before_the_write(server: ApiServer, client: Client) -> No
     await client.create()
     server.faults.add(fault="latency", seconds=0.3, verb="patch", times=1)
     late = asyncio.create_task(client.annotate("a", k="v"))
-    await asyncio.sleep(0.05)
+    await passes(0.05)
     assert await annotation(client) is None
     await late
     assert await annotation(client) == "v"
@@ -60,7 +60,7 @@ async def test_latency_after_the_write(server: ApiServer, client: Client) -> Non
     await client.create()
     server.faults.add(fault="latency", seconds=0.3, after=True, verb="patch", times=1)
     late = asyncio.create_task(client.annotate("a", k="v"))
-    await asyncio.sleep(0.05)
+    await passes(0.05)
     assert (await annotation(client), late.done()) == ("v", False)
     await late
 
@@ -72,7 +72,7 @@ async def test_a_write_lands_after_its_client_gave_up(server: ApiServer, client:
         async with asyncio.timeout(0.05):
             await client.bind("a")
     assert "nodeName" not in (await client.ok("GET", f"{PODS}/a"))["spec"]
-    await asyncio.sleep(0.5)
+    await passes(0.5)
     assert (await client.ok("GET", f"{PODS}/a"))["spec"]["nodeName"] == "n"
 
 
@@ -109,7 +109,7 @@ async def test_answers_in_another_order(server: ApiServer, client: Client) -> No
         return int(answer["metadata"]["resourceVersion"])
 
     first = asyncio.create_task(annotate("a"))
-    await asyncio.sleep(0.05)
+    await passes(0.05)
     second = asyncio.create_task(annotate("b"))
     assert await first < await second
     assert order == ["b", "a"]
@@ -180,13 +180,13 @@ async def test_half_a_line_arrives_before_the_break(server: ApiServer, client: C
 async def test_one_watch_is_delayed_and_the_other_is_not(server: ApiServer, client: Client) -> None:
     async with client.watch(PODS) as first, client.watch(PODS) as second:
         server.faults.add(fault="delay", seconds=0.5, times=1)
-        started = time.monotonic()
+        started = asyncio.get_running_loop().time()
         await client.create("a")
         await client.create("b")
 
         async def both(stream: Stream) -> float:
             assert [await stream.seen(), await stream.seen()] == [("ADDED", "a"), ("ADDED", "b")]
-            return time.monotonic() - started
+            return asyncio.get_running_loop().time() - started
 
         quick, slow = sorted(await asyncio.gather(both(first), both(second)))
         assert quick < 0.45 < slow

@@ -5,7 +5,7 @@ The order of things is forced: a request is held before it leaves, and goes on w
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.apiserver.node_actor import BIND_PHASE, NODE_LOCK, TO_ALLOCATE, NodeA
 from tests.apiserver.resources import PODS as POD_TABLE
 from tests.apiserver.server import ApiServer
 from tests.apiserver_tests.helpers import NODES, PODS, Client
+from tests.virtual_time import eventually
 
 Json = dict[str, Any]
 AGENT = "kubelets"
@@ -88,11 +89,6 @@ async def node(client: Client) -> None:
     await client.ok("POST", NODES, {"metadata": {"name": "n"}})
 
 
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():  # noqa: ASYNC110 - the state is the server's
-        await asyncio.sleep(0.005)
-
-
 def ended(server: ApiServer, name: str) -> bool:
     row = server.store.get(POD_TABLE, f"ns/{name}")
     return row is not None and row.decode()["status"]["phase"] == "Succeeded"
@@ -125,7 +121,7 @@ async def undisturbed(server: ApiServer, client: Client) -> list[object]:
     """The life of a pod that nothing happens to."""
     uid = await created(client, "undisturbed")
     await bound(client, "undisturbed")
-    await until(lambda: ended(server, "undisturbed") and not is_locked(server))
+    await eventually(lambda: ended(server, "undisturbed") and not is_locked(server))
     return life(server, uid)
 
 
@@ -160,10 +156,10 @@ async def test_a_pod_made_again_under_the_name_has_its_own_life_only(
         # Only then is it on a node: until then nothing of it is a kubelet's business.
         await gate.passed.wait()
         await bound(client, "a")
-        await until(lambda: ended(server, "a"))
+        await eventually(lambda: ended(server, "a"))
         assert life(server, second) == await undisturbed(server, client)
         await client.ok("DELETE", f"{PODS}/a", {})
-        await until(lambda: server.store.get(POD_TABLE, "ns/a") is None)
+        await eventually(lambda: server.store.get(POD_TABLE, "ns/a") is None)
 
 
 @pytest.mark.parametrize("nth", EACH_REQUEST)
@@ -175,7 +171,7 @@ async def test_a_pod_that_is_deleted_between_two_requests_goes(server: ApiServer
         await gate.reached.wait()
         # With its grace period: the kubelet must end it.
         await client.ok("DELETE", f"{PODS}/a")
-        await until(lambda: server.store.get(POD_TABLE, "ns/a") is None)
+        await eventually(lambda: server.store.get(POD_TABLE, "ns/a") is None)
         gate.open.set()
         await undisturbed(server, client)
 
@@ -202,7 +198,7 @@ async def test_a_request_that_fails_is_made_up_for_and_nothing_is_done_twice(
             rule = server.faults.add(**fault, client=AGENT, nth=nth)
             uid = await created(client, f"p{nth}")
             await bound(client, f"p{nth}")
-            await until(lambda: ended(server, f"p{nth}") and not is_locked(server))  # noqa: B023 - awaited here
+            await eventually(lambda: ended(server, f"p{nth}") and not is_locked(server))  # noqa: B023 - awaited here
             assert (life(server, uid), rule.hits) == (expected, 1)
             server.faults.remove(rule.id)
 
@@ -216,10 +212,10 @@ async def test_a_watch_that_breaks_is_made_up_for(server: ApiServer, client: Cli
             rule = server.faults.add(fault=fault, verb="watch", client=AGENT, object=f"ns/p{nth}", nth=nth)
             uid = await created(client, f"p{nth}")
             await bound(client, f"p{nth}")
-            await until(lambda: ended(server, f"p{nth}"))  # noqa: B023 - awaited here
+            await eventually(lambda: ended(server, f"p{nth}"))  # noqa: B023 - awaited here
             assert life(server, uid) == expected
             await client.ok("DELETE", f"{PODS}/p{nth}", {"gracePeriodSeconds": 5})
-            await until(lambda: server.store.get(POD_TABLE, f"ns/p{nth}") is None)  # noqa: B023 - awaited here
+            await eventually(lambda: server.store.get(POD_TABLE, f"ns/p{nth}") is None)  # noqa: B023 - awaited here
             assert rule.hits == 1
 
 
@@ -234,7 +230,7 @@ async def test_a_status_is_written_over_the_newest_one(server: ApiServer, client
         conditions += [{"type": "DisruptionTarget", "status": "True"}]
         await client.ok("PATCH", f"{PODS}/a/status", {"status": {"conditions": conditions}})
         gate.open.set()
-        await until(lambda: ended(server, "a"))
+        await eventually(lambda: ended(server, "a"))
         kinds = [one["type"] for one in (await client.ok("GET", f"{PODS}/a"))["status"]["conditions"]]
         assert "DisruptionTarget" in kinds
 

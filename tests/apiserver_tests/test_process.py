@@ -19,6 +19,8 @@ from tests.apiserver.loading import read_dump
 from tests.apiserver.server import ApiServer
 from tests.apiserver_tests.helpers import Client, pod
 
+pytestmark = pytest.mark.real_time
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -94,7 +96,6 @@ def test_a_wrong_dump_is_an_error(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
         check=False,
     )
     assert done.returncode == 2

@@ -12,6 +12,7 @@ import pytest
 from tests.apiserver.resources import PODS as POD_RESOURCE
 from tests.apiserver.server import ApiServer
 from tests.apiserver_tests.helpers import LEASES, PODS, Client, Data
+from tests.virtual_time import passes
 
 
 async def test_a_start_below_the_history_is_http_410(server: ApiServer, client: Client) -> None:
@@ -48,7 +49,7 @@ async def test_an_open_watch_that_falls_out_gets_an_error_event(server: ApiServe
         for number in range(3):
             await client.annotate("a", n=str(number))
             if number == 0:
-                await asyncio.sleep(0.02)
+                await passes(0.02)
         server.compact()
         assert await stream.seen() == ("MODIFIED", "a")
         event = await stream.event()
@@ -185,5 +186,5 @@ async def test_a_reader_that_does_not_read_holds_up_nobody(server: ApiServer, cl
 async def test_watches_of_clients_that_left_are_closed(server: ApiServer, client: Client) -> None:
     async with client.watch(PODS):
         assert server.watches == 1
-    await asyncio.sleep(0.1)
+    await passes(0.1)
     assert server.watches == 0

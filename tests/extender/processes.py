@@ -4,22 +4,24 @@ It exists because exit statuses, standard streams and signals are an interface. 
 Invariant: every process started here has ended, or was ended by its own id, when the test is over.
 """
 
-import asyncio
 import json
-import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-_SECONDS = 60
+from tests.forked import ROOT, Child
+from tests.virtual_time import eventually
+
+__all__ = ["ROOT", "Result", "Served", "checked_refusal", "refusal", "run", "run_fresh", "served"]
 
 
 class Result(NamedTuple):
@@ -36,8 +38,25 @@ class Result(NamedTuple):
 
 def run(*arguments: str | Path, stdin: bytes = b"") -> Result:
     """Run `python -m extender` to its end."""
+    child = Child("extender", [str(each) for each in arguments])
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            out, err = threads.submit(child.stdout.read), threads.submit(child.stderr.read)
+            # A command that refuses its arguments reads nothing.
+            with suppress(BrokenPipeError):
+                child.stdin.write(stdin)
+                child.stdin.flush()
+            with suppress(BrokenPipeError):
+                child.stdin.close()
+            return Result(child.wait(), out.result(), err.result().decode())
+    finally:
+        child.close()
+
+
+def run_fresh(*arguments: str | Path, stdin: bytes = b"") -> Result:
+    """Run it in an interpreter that has imported nothing: a second and a half, so once for each command."""
     command = [sys.executable, "-m", "extender", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, check=False, timeout=_SECONDS)
+    done = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, check=False)
     return Result(done.returncode, done.stdout, done.stderr.decode())
 
 
@@ -58,7 +77,7 @@ def checked_refusal(result: Result) -> str:
 class Served:
     """A running `serve`: where it listens, and what it has logged so far."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: Child) -> None:
         self._process = process
         self._log = bytearray()
         self._reader = threading.Thread(target=self._read_log)
@@ -75,14 +94,16 @@ class Served:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process."""
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)
 
     async def logged(self, text: str, times: int = 1) -> None:
         """Wait until a text was logged that often."""
-        async with asyncio.timeout(_SECONDS):
-            while self.log.count(text) < times:
-                assert self._process.poll() is None
-                await asyncio.sleep(0.01)
+
+        def is_there() -> bool:
+            assert self._process.poll() is None, self.log
+            return self.log.count(text) >= times
+
+        await eventually(is_there, text)
 
     async def get(self, path: str) -> Any:  # noqa: ANN401 - whatever the server said
         """What a list says."""
@@ -98,14 +119,18 @@ class Served:
 
     def stop(self) -> int:
         """End it by SIGTERM; its exit status."""
-        self._process.terminate()
-        status = self._process.wait(_SECONDS)
+        self._process.send_signal(signal.SIGTERM)
+        status = self._process.wait()
         self._reader.join()
         return status
 
+    def close(self) -> None:
+        """End it, whatever state it is in."""
+        self._process.close()
+        self._reader.join()
+
     def _read_welcome(self) -> str:
         lines: list[str] = []
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             lines.append(line.decode())
             if "SIGHUP" in lines[-1]:
@@ -113,7 +138,6 @@ class Served:
         return "".join(lines)
 
     def _read_log(self) -> None:
-        assert self._process.stderr is not None
         for line in self._process.stderr:
             self._log.extend(line)
 
@@ -121,11 +145,8 @@ class Served:
 @contextmanager
 def served(*arguments: str | Path) -> Iterator[Served]:
     """Run `serve` on a free port of loopback."""
-    command = [sys.executable, "-m", "extender", "serve", "--port", "0", *map(str, arguments)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            yield Served(process)
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(_SECONDS)
+    server = Served(Child("extender", ["serve", "--port", "0", *map(str, arguments)]))
+    try:
+        yield server
+    finally:
+        server.close()

@@ -22,7 +22,7 @@ from tests.extender.objects import (
     status_of,
     terminated,
 )
-from tests.extender.processes import ROOT, run
+from tests.extender.processes import ROOT, run, run_fresh
 
 KEYS = {"pod", "uid", "state", "containers", "peak", "steady", "held", "total"}
 TOTAL_KEYS = {"peak", "steady", "uncertain"}
@@ -152,7 +152,7 @@ def test_the_example_pods_are_accounted() -> None:
 
 
 def test_text_for_a_person_names_the_phases() -> None:
-    result = run("account", "-f", "-", stdin=json.dumps(phased()).encode())
+    result = run_fresh("account", "-f", "-", stdin=json.dumps(phased()).encode())
     assert result.status == 0
     text = result.out.decode()
     assert all(part in text for part in ("pod default/p", "state peak", "side", "sidecar", "GPU-n1-0", "22", "12"))

@@ -27,7 +27,7 @@ from tests.extender.objects import (
     rows,
     sidecar,
 )
-from tests.extender.processes import Result, run
+from tests.extender.processes import Result, run, run_fresh
 
 #: Asks for 400 MiB and 30 percent of a card that is no T4 and not GPU-banned.
 ASKING = pod(
@@ -258,7 +258,7 @@ def test_a_process_answers_the_same(tmp_path: Path) -> None:
     cluster = [node("n1"), node("n2", memory=300)]
     expected = run_explain(tmp_path, ASKING, *cluster)
     asking, path = json.dumps(ASKING).encode(), tmp_path / "cluster.json"
-    assert run("explain", "-f", "-", "--cluster", path, "-o", "json", stdin=asking) == expected
+    assert run_fresh("explain", "-f", "-", "--cluster", path, "-o", "json", stdin=asking) == expected
     path.write_text(listed(*cluster[1:]), encoding="utf-8")
     assert run("explain", "-f", "-", "--cluster", path, stdin=asking).status == 1
 

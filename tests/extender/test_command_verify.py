@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.extender.objects import REGISTER, Json, bound, card, container, held, listed, node, pod, quota, status_of
-from tests.extender.processes import ROOT, Result, run
+from tests.extender.processes import ROOT, Result, run, run_fresh
 
 DEVICE_KEYS = {"node", "uuid", "capacity", "requested", "free", "overcommitted", "blocked", "pods"}
 NESTED = "[" * 100_000
@@ -67,7 +67,7 @@ def test_a_cluster_without_nodes_has_no_problems(tmp_path: Path) -> None:
 
 
 def test_the_example_cluster_has_the_problems_that_it_describes() -> None:
-    result = run("verify", "--cluster", ROOT / "manifests" / "examples" / "cluster.yaml", "-o", "json")
+    result = run_fresh("verify", "--cluster", ROOT / "manifests" / "examples" / "cluster.yaml", "-o", "json")
     assert Counter(code for code, _ in found(result)) == {
         "OrphanedDevice": 1,
         "Overcommitted": 2,

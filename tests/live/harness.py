@@ -14,7 +14,7 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -43,22 +43,13 @@ from tests.extender.objects import Json
 from tests.live.harness_audit import Audit
 from tests.live.harness_kube import Kube
 from tests.live.harness_scheduler import Scheduler
+from tests.virtual_time import eventually, passes
 
 __all__ = ["Bench", "Extender", "Kube", "eventually", "live_settings", "names", "report", "running", "stalls"]
 
 #: Long enough for a loaded machine; nothing that works waits so long.
 PATIENCE_SECONDS = 10.0
 ONE_VENDOR = Settings()
-
-
-async def eventually(holds: Callable[[], bool], what: str = "", *, seconds: float = PATIENCE_SECONDS) -> float:
-    """Wait until something holds; returns how long it took."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    while not holds():
-        assert loop.time() < began + seconds, f"not within {seconds} s: {what or holds}"
-        await asyncio.sleep(0.002)
-    return loop.time() - began
 
 
 @asynccontextmanager
@@ -73,7 +64,7 @@ async def stalls() -> AsyncIterator[list[float]]:
     async def measure() -> None:
         while True:
             began = time.thread_time()
-            await asyncio.sleep(0.001)
+            await passes(0.001)
             worst[0] = max(worst[0], time.thread_time() - began)
 
     gc.collect()
@@ -189,11 +180,10 @@ class Bench:
 
     async def agrees(self, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until the extender's state is what the reference computes from the API server's objects."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while (difference := self.audit.difference(self.live.cluster)) is not None:
-            assert loop.time() < end, difference
-            await asyncio.sleep(0.005)
+        try:
+            await eventually(lambda: self.audit.difference(self.live.cluster) is None, seconds=seconds)
+        except AssertionError:
+            raise AssertionError(self.audit.difference(self.live.cluster)) from None
         assert self.audit.overcommitted == []
 
     async def caught_up(self) -> None:

@@ -19,6 +19,7 @@ from tests.apiserver.resources import LEASES
 from tests.apiserver.server import ApiServer
 from tests.live.harness import Kube, eventually
 from tests.live.kube_harness import connection_to
+from tests.virtual_time import passes
 
 Json = dict[str, Any]
 LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -51,7 +52,7 @@ class CutClient(KubeClient):
     ) -> Answer | Unknown:
         """Send one request, if the network lets it."""
         if self.cut:
-            await asyncio.sleep(0.01)
+            await passes(0.01)
             return Unknown("cut off", sent=False)
         answer = await super().request(
             method,

@@ -5,7 +5,6 @@ Invariants: a question that a replica has no answer to is asked again, as kube-s
 the replica that is waited for does nothing but wait.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,11 +22,11 @@ from tests.extender.objects import Json, node, pod
 from tests.live.harness import Kube, eventually
 from tests.live.harness_audit import Audit
 from tests.live.replica_harness import Network, Replica, Time, network, replica
+from tests.virtual_time import until
 
 #: A lease that nobody misses, and one that is missed now and then.
 LEASE = LeaseSettings(duration_seconds=600.0, retry_seconds=0.1, write_deadline_seconds=10.0)
 SHORT = LeaseSettings(duration_seconds=1.0, retry_seconds=0.1, write_deadline_seconds=0.5)
-PATIENCE_SECONDS = 20
 NODES = ("n1", "n2", "n3", "n4", "n5", "n6")
 
 
@@ -66,10 +65,14 @@ class Pair:
 
     async def asked(self, one: Replica, asked: Json, node_name: str) -> str:
         """Ask one replica to bind, as kube-scheduler does: again, until it knows an answer."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while _knows_nothing(error := await self.bind(one, asked, node_name)):  # noqa: ASYNC110 - another thread's
-                await asyncio.sleep(0.02)
-        return error
+        errors: list[str] = []
+
+        async def has_an_answer() -> bool:
+            errors.append(await self.bind(one, asked, node_name))
+            return not _knows_nothing(errors[-1])
+
+        await until(has_an_answer)
+        return errors[-1]
 
     async def leader(self) -> Replica:
         """The replica that answers."""
@@ -79,7 +82,7 @@ class Pair:
             found[:] = [one for one in self.replicas if one.answers]
             return bool(found)
 
-        await eventually(answers, "a replica answers", seconds=PATIENCE_SECONDS)
+        await eventually(answers, "a replica answers")
         return found[0]
 
     async def leads(self, one: Replica) -> None:
@@ -89,7 +92,7 @@ class Pair:
             self.time.passes(self._waits_for_seconds(one))
             return one.answers
 
-        await eventually(answers, "the standby leads", seconds=PATIENCE_SECONDS)
+        await eventually(answers, "the standby leads")
 
     def _waits_for_seconds(self, one: Replica) -> float:
         """How long it does nothing but wait: for the end of the Lease, or for writes that may still come."""

@@ -6,10 +6,8 @@ anything of tracebacks or of what it left open.
 """
 
 import asyncio
-import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,8 +15,9 @@ from typing import Any
 
 import aiohttp
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-SECONDS = 60.0
+from tests.forked import Child
+from tests.virtual_time import until
+
 #: Short leases; http-timeout must fit into them.
 QUICK = ("--lease-duration", "1", "--lease-retry", "0.1", "--http-timeout", "0.8", "--lock-mode", "none")
 #: A lease that nobody waits for.
@@ -29,11 +28,11 @@ _UNTIDY = re.compile(r"Traceback|Unclosed|never awaited|was destroyed|never retr
 class Process:
     """A process that listens somewhere."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, child: Child) -> None:
         self.url = ""
-        self._process = process
+        self._child = child
         self._log = bytearray()
-        self._reading = asyncio.create_task(self._read_log())
+        self._reading = asyncio.create_task(asyncio.to_thread(self._read_log))
 
     @property
     def log(self) -> str:
@@ -43,31 +42,26 @@ class Process:
     @property
     def ended(self) -> bool:
         """Whether it has ended."""
-        return self._process.returncode is not None
+        return self._child.poll() is not None
 
     async def listens(self) -> None:
         """Wait for the line that says where it listens."""
-        assert self._process.stdout is not None
-        async with asyncio.timeout(SECONDS):
-            line = (await self._process.stdout.readline()).decode()
+        line = (await asyncio.to_thread(self._child.stdout.readline)).decode()
         found = re.search(r"http://\S+", line)
         assert found is not None, self.log
         self.url = found[0]
 
     async def output(self) -> bytes:
         """Everything that it writes to standard output until its end."""
-        assert self._process.stdout is not None
-        async with asyncio.timeout(SECONDS):
-            return await self._process.stdout.read()
+        return await asyncio.to_thread(self._child.stdout.read)
 
     def send(self, number: int) -> None:
         """Send a signal."""
-        os.kill(self._process.pid, number)
+        self._child.send_signal(number)
 
     async def end(self) -> int:
         """Wait for the end; the exit status."""
-        async with asyncio.timeout(SECONDS):
-            status = await self._process.wait()
+        status = await asyncio.to_thread(self._child.wait)
         await self._reading
         return status
 
@@ -92,39 +86,32 @@ class Process:
             assert response.status == 200
             return await response.json()
 
-    async def answers(self, path: str, status: int, *, within: float = SECONDS) -> None:
+    async def answers(self, path: str, status: int) -> None:
         """Wait until a GET has that status."""
-        async with asyncio.timeout(within):
-            while (await self.get(path))[0] != status:
-                assert not self.ended, self.log
-                await asyncio.sleep(0.02)
 
-    async def _read_log(self) -> None:
-        assert self._process.stderr is not None
-        while data := await self._process.stderr.read(65536):
-            self._log += data
+        async def has_status() -> bool:
+            assert not self.ended, self.log
+            return (await self.get(path))[0] == status
+
+        await until(has_status)
+
+    def _read_log(self) -> None:
+        for line in self._child.stderr:
+            self._log += line
 
 
 @asynccontextmanager
 async def started(*arguments: str | Path, env: dict[str, str] | None = None) -> AsyncIterator[Process]:
     """Run `python -m ...`."""
-    pipe = asyncio.subprocess.PIPE
-    made = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        *map(str, arguments),
-        cwd=ROOT,
-        env=os.environ | (env or {}),
-        stdout=pipe,
-        stderr=pipe,
-    )
-    process = Process(made)
+    module, *rest = map(str, arguments)
+    child = Child(module, rest, env)
+    process = Process(child)
     try:
         yield process
     finally:
-        if not process.ended:
-            process.send(signal.SIGKILL)
+        process.send(signal.SIGKILL)
         await process.end()
+        child.close()
 
 
 @asynccontextmanager

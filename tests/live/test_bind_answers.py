@@ -13,6 +13,7 @@ from accounting.pod_state import PodState
 from tests.extender.objects import Json, node
 from tests.live.harness import eventually, running
 from tests.live.harness_pods import state, whole
+from tests.virtual_time import passes
 
 BINDING = "pods/binding"
 
@@ -63,7 +64,7 @@ async def test_c_a_bind_without_an_answer_keeps_its_cards_until_that_is_decided(
             assert state(bench, made) is PodState.ASSUMED
             assert (await bench.scheduler.filter(other)).passed == []
             assert (await bench.scheduler.bind(other, "n1")).startswith("Insufficient")
-            await asyncio.sleep(0.02)
+            await passes(0.02)
         assert reading.hits > 0
         bench.api.faults.clear()
         await bench.agrees()
@@ -93,7 +94,7 @@ async def test_c_a_late_binding_is_refused_after_its_cards_were_given_back() -> 
         assert await bench.scheduler.bind(bench.kube.pod("p"), "n2") == ""
         other = bench.kube.create(whole("q"))
         assert await bench.scheduler.place(other) == "n1"
-        await asyncio.sleep(0.8)
+        await passes(0.8)
         assert bench.audit.bound() == {"p": "n2", "q": "n1"}
         await bench.agrees()
 
@@ -123,7 +124,7 @@ async def test_c_a_bind_after_one_without_an_answer_waits_until_that_one_is_sett
         assert (await bench.scheduler.bind(made, "n2")).startswith("Unknown")
         assert state(bench, made) is PodState.ASSUMED
         again = asyncio.create_task(bench.scheduler.bind(made, "n1"))
-        await asyncio.sleep(0.1)
+        await passes(0.1)
         bench.api.faults.remove(reading.id)
         assert await again == ""
         assert (await bench.scheduler.bind(made, "n2")).startswith("AlreadyBound")

@@ -15,6 +15,7 @@ from tests.extender.objects import ALLOCATION, card, node, pod, rows
 from tests.live.harness import eventually, running
 from tests.live.harness_pods import bound_by_card, state, whole
 from tests.live.harness_scheduler import Scheduler
+from tests.virtual_time import passes
 
 BINDING = "pods/binding"
 
@@ -63,7 +64,7 @@ async def test_d_filter_without_bind_leaves_a_claim_that_ends_by_age() -> None:
         # The claim moves the other pod away, and refuses nothing.
         assert sorted((await bench.scheduler.filter(other)).passed) == ["n1", "n2"]
         assert (await bench.scheduler.prioritize(other, "n1", "n2"))[elsewhere] == 10
-        await asyncio.sleep(2.1)
+        await passes(2.1)
         assert (await bench.scheduler.prioritize(other, "n1", "n2"))["n1"] == 10
         assert bench.audit.holding() == {}
         await bench.agrees()
@@ -167,7 +168,7 @@ async def test_f_what_the_watch_tells_late_of_the_old_pod_does_not_end_the_new_o
         while state(bench, new) is not PodState.ADDED:
             assert state(bench, new) is PodState.BOUND
             assert (await bench.scheduler.filter(other)).passed == []
-            await asyncio.sleep(0.01)
+            await passes(0.01)
         assert state(bench, old) is None
         bench.api.faults.clear()
         await bench.agrees()

@@ -19,6 +19,7 @@ from tests.extender.objects import ALLOCATION, Json, asks, container, node, pod,
 from tests.live.harness import Bench, Extender, eventually, running
 from tests.live.harness_pods import state, whole
 from tests.live.harness_scheduler import Scheduler
+from tests.virtual_time import passes
 
 TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
 SCHEDULER_KEYS = (NODE, TIME, TO_ALLOCATE, ALLOCATION, MIG, BIND_PHASE, BIND_TIME)
@@ -186,7 +187,7 @@ async def test_stale_watch_events_never_take_a_booking_away() -> None:
         for _ in range(40):
             assert state(bench, made) is PodState.ADDED
             assert (await bench.scheduler.filter(other)).passed == []
-            await asyncio.sleep(0.01)
+            await passes(0.01)
         bench.api.faults.clear()
         await bench.agrees()
 

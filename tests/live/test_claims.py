@@ -19,6 +19,7 @@ from tests.builders import app, make_allocation, make_cache, make_device, make_n
 from tests.extender.objects import Json, node, pod
 from tests.live.harness import Bench, eventually, report, running
 from tests.live.harness_scheduler import LATE_SHARE, Bound
+from tests.virtual_time import passes
 
 
 def failures(results: list[Bound]) -> int:
@@ -231,7 +232,7 @@ async def test_a_rejection_from_before_the_claim_does_not_end_it() -> None:
         assert await bench.scheduler.choose(bench.kube.pod("p")) is not None
         bench.kube.annotate_pod("p", {"note": "later"})
         await bench.caught_up()
-        await asyncio.sleep(0.4)
+        await passes(0.4)
         assert len(_claims(bench)) == 1
         bench.api.faults.clear()
         bench.kube.set_status("p", _rejected("no volume"))

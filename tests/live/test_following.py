@@ -15,6 +15,7 @@ from extender.live.leading.lease import LeaseSettings
 from tests.apiserver.server import ApiServer
 from tests.live.harness import eventually
 from tests.live.leader_harness import Candidate, candidate, delete_lease, lease_of, write_lease
+from tests.virtual_time import passes
 
 SETTINGS = LeaseSettings(duration_seconds=1.0, retry_seconds=0.1, write_deadline_seconds=0.3)
 LONG = LeaseSettings(duration_seconds=600.0, retry_seconds=0.1, write_deadline_seconds=0.1)
@@ -27,7 +28,7 @@ async def renewing(api: ApiServer, holder: str, duration: int = 1) -> AsyncItera
 
     async def renew() -> None:
         while True:
-            await asyncio.sleep(0.1)
+            await passes(0.1)
             write_lease(api, holder, duration)
 
     task = asyncio.create_task(renew())
@@ -191,7 +192,7 @@ async def test_two_hosts_never_lead_at_once() -> None:
             async with renewing(api, f"host-{1 + number % 2}_{number}"):
                 end = steady_seconds() + 1.8
                 while steady_seconds() < end:
-                    await asyncio.sleep(0.01)
+                    await passes(0.01)
                     leading = [index for index, each in enumerate(both) if each.leads]
                     assert len(leading) <= 1
                     led.update(leading)

@@ -27,6 +27,8 @@ from tests.extender.objects import pod
 from tests.live.harness import Kube, eventually
 from tests.live.kube_harness import PODS, Handler, empty_list, scripted
 
+pytestmark = pytest.mark.real_time
+
 TLS = Path(__file__).parent / "tls"
 WATCH = {"watch": "1"}
 AUTHORITY = "clusters:\n- {name: c, cluster: {server: 'https://x', certificate-authority: nowhere.crt}}\n"

@@ -17,6 +17,7 @@ from tests.live.harness import Bench, eventually, live_settings, running
 from tests.live.harness_audit import Audit
 from tests.live.harness_pods import state, whole
 from tests.live.leader_harness import holder_of
+from tests.virtual_time import passes
 
 BINDING = "pods/binding"
 QUICK_LEASE = LeaseSettings(duration_seconds=1.0, retry_seconds=0.05, write_deadline_seconds=0.5)
@@ -38,7 +39,7 @@ async def test_without_election_a_late_binding_is_refused() -> None:
         late = await killed_with_a_binding_under_way(bench, 1.0)
         assert bench.kube.node_of("late") is None
         assert await bench.scheduler.place(bench.kube.create(whole("p"))) == "n1"
-        await asyncio.sleep(1.2)
+        await passes(1.2)
         assert bench.audit.bound() == {"p": "n1"}
         await bench.agrees()
         bench.kube.delete_pod("p")
@@ -52,7 +53,7 @@ async def test_the_first_that_elects_has_no_lease_to_wait_for() -> None:
         bench.settings = replace(bench.settings, leader_elect=True, lease=QUICK_LEASE)
         await killed_with_a_binding_under_way(bench, 1.0)
         assert await bench.scheduler.place(bench.kube.create(whole("p"))) == "n1"
-        await asyncio.sleep(1.2)
+        await passes(1.2)
         assert bench.audit.bound() == {"p": "n1"}
         assert bench.audit.overcommitted == []
 
@@ -71,7 +72,7 @@ async def test_one_without_election_may_have_been_killed_since_the_lease_was_giv
         assert holder_of(bench.api) == electing.identity
         assert bench.kube.node_of("late") is None
         assert await bench.scheduler.place(bench.kube.create(whole("p"))) == "n1"
-        await asyncio.sleep(1.2)
+        await passes(1.2)
         assert bench.audit.bound() == {"p": "n1"}
         await bench.agrees()
 
@@ -107,7 +108,7 @@ async def test_a_lock_that_a_kill_left_closes_its_node_no_longer_than_the_restar
         late = await killed_with_a_binding_under_way(bench, 1.0)
         assert bench.kube.node("n1")["metadata"]["annotations"]["hami.io/mutex.lock"].endswith("default,late")
         assert await bench.scheduler.place(bench.kube.create(whole("p"))) == "n1"
-        await asyncio.sleep(1.2)
+        await passes(1.2)
         assert bench.kube.node_of("late") is None
         assert state(bench, late) is None
         await bench.agrees()

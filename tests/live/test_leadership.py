@@ -4,7 +4,6 @@ It exists because a card is given twice exactly when two processes believe at on
 A64). It must not bind anything; test_two_writers does. Invariant: no test depends on a candidate being quick.
 """
 
-import asyncio
 import math
 from itertools import pairwise
 from random import Random
@@ -28,6 +27,7 @@ from tests.live.leader_harness import (
     wait_rounds,
     write_lease,
 )
+from tests.virtual_time import passes
 
 # -- the Lease ------------------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ async def test_renewing_goes_on_while_a_leader_prepares() -> None:
         await eventually(lambda: bool(first.elected or second.elected))
         chosen = first if first.elected else second
         other = second if chosen is first else first
-        await asyncio.sleep(2 * SHORT.duration_seconds)
+        await passes(2 * SHORT.duration_seconds)
         assert not chosen.leads
         # It has not lost the Lease meanwhile, unless this machine was too slow for it.
         if chosen.holder.elections == 1 and not other.elected:
@@ -171,7 +171,7 @@ async def test_a_lapse_without_another_leader_is_the_same_term() -> None:
         await leads(first)
         first.client.cut = True
         await eventually(lambda: not first.leads)
-        await asyncio.sleep(0.2)
+        await passes(0.2)
         first.client.cut = False
         await leads(first)
         # Nobody else can have written: no wait, and no list.
@@ -282,7 +282,7 @@ async def test_never_two_leaders_whatever_happens(seed: int) -> None:
             if chance.random() < 0.1:
                 write_lease(api, "")
             for _ in range(chance.randrange(5, 30)):
-                await asyncio.sleep(0.01)
+                await passes(0.01)
                 leading = [name for name, one in everybody.items() if one.leads]
                 assert len(leading) <= 1, leading
                 now = steady_seconds()

@@ -4,8 +4,6 @@ It exists because a process that was stopped believes that no time has passed, a
 It must not bind anything. Invariant: no test depends on a candidate being quick.
 """
 
-import asyncio
-
 import pytest
 from aiohttp import web
 
@@ -20,6 +18,7 @@ from tests.live.leader_harness import (
     wait_rounds,
     write_lease,
 )
+from tests.virtual_time import passes
 
 
 async def test_a_process_that_was_stopped_sees_it_at_its_next_instruction() -> None:
@@ -49,7 +48,7 @@ async def test_a_renewal_whose_answer_was_read_after_a_long_stop_is_counted_from
         await eventually(lambda: slow.hits == 1)
         first.clock.ahead += 2 * LONG.duration_seconds  # stopped, with the request under way
         api.faults.add(fault="hang", resource="leases")
-        await asyncio.sleep(0.5)
+        await passes(0.5)
         assert not first.leads
 
 
@@ -61,7 +60,7 @@ async def test_the_times_in_a_lease_are_nobodys_business(year: int) -> None:
         )
         async with candidate(api, "a") as first:
             for _ in range(6):
-                await asyncio.sleep(0.25)
+                await passes(0.25)
                 write_lease(api, "other", 1, renewTime=f"{year}-01-01T00:00:00.{api.store.version:06}Z")
                 assert first.elected == []  # as long as it changes, it holds
             await leads(first)
@@ -72,7 +71,7 @@ async def test_a_lease_that_changes_but_shows_the_same_time_holds() -> None:
         write_lease(api, "other", 1, renewTime="2026-01-01T00:00:00.000000Z")
         async with candidate(api, "a") as first:
             for number in range(6):
-                await asyncio.sleep(0.25)
+                await passes(0.25)
                 meta = {"metadata": {"annotations": {"beat": str(number)}}}
                 Kube(api).send("PATCH", LEASE_PATH, meta, "application/merge-patch+json")
                 assert first.elected == []

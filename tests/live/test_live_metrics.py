@@ -7,7 +7,6 @@ where /metrics has the number. Invariant: scraping changes nothing, so two scrap
 import asyncio
 import gc
 import re
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from extender.live.garbage import GarbagePace
 from tests.extender.objects import bound, node, pod
 from tests.live.harness import Bench, eventually, live_settings, running
 from tests.live.kube_harness import client_of
+from tests.virtual_time import passes, stall
 
 
 @dataclass
@@ -111,9 +111,9 @@ async def test_failures_and_lists_are_counted() -> None:
 async def test_two_scrapers_see_the_same_stall() -> None:
     async with running(node("n1")) as bench, scraping(bench) as scraper:
         measuring = asyncio.create_task(scraper.monitor.run())
-        await asyncio.sleep(0.05)
-        time.sleep(0.2)  # noqa: ASYNC251 - the stall
-        await asyncio.sleep(0.05)
+        await passes(0.05)
+        stall(0.2)
+        await passes(0.05)
         measuring.cancel()
         first, second = await scraper.scrape(), await scraper.scrape()
         assert first["gpu_extender_loop_stall_seconds"] == second["gpu_extender_loop_stall_seconds"] >= 0.15

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from benchmarks import bench_live, live_dump
 from benchmarks.figures import Size
 from benchmarks.live_events import INITS, STATUS, patches
 from extender.live.collector import LoopMonitor
+from tests.virtual_time import passes, stall
 
 SMALL = Size(200, 2_000)
 
@@ -43,12 +43,12 @@ def test_the_live_benchmark_measures_everything(tmp_path: Path, capsys: pytest.C
 async def test_the_stall_gauge_moves_when_the_loop_is_kept() -> None:
     monitor = LoopMonitor()
     watching = asyncio.create_task(monitor.run())
-    await asyncio.sleep(0.05)
-    time.sleep(0.12)  # noqa: ASYNC251 - keeps the loop, which is the point
-    await asyncio.sleep(0.05)
+    await passes(0.05)
+    stall(0.12)
+    await passes(0.05)
     watching.cancel()
     assert monitor.worst_seconds >= 0.1
-    # It slept, so that the gauge of its own CPU tells that the thread did not run.
+    # The gauge of its own CPU tells that the thread did not run.
     assert monitor.worst_cpu_seconds < monitor.worst_seconds
 
 

@@ -30,6 +30,7 @@ from tests.extender.objects import (
 from tests.live.harness import Extender, eventually, running
 from tests.live.harness_pods import GPU, held, orphan, problems, stays_so, takes
 from tests.live.harness_scheduler import Scheduler
+from tests.virtual_time import passes
 
 # -- A.4 by number -----------------------------------------------------------------------------------------------------
 
@@ -107,7 +108,7 @@ async def test_a63_a_process_that_has_not_listed_everything_says_not_ready() -> 
         other = await Extender.boot(bench.api.url, bench.settings)
         try:
             second = Scheduler(other.session, bench.kube)
-            await asyncio.sleep(0.1)
+            await passes(0.1)
             made = bench.kube.create(pod("p", memory=1))
             assert (await second.filter(made)).error.startswith("not ready")
             assert (await second.bind(made, "n1")).startswith("not ready")

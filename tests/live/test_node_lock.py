@@ -27,6 +27,7 @@ from tests.live.harness_locks import (
     locked,
     small,
 )
+from tests.virtual_time import passes
 
 
 def is_unlocked(bench: Bench, name: str) -> bool:
@@ -119,7 +120,7 @@ async def test_a69_binds_of_one_node_are_served_in_the_order_in_which_they_came(
         tasks = []
         for made in pods:
             tasks.append(asyncio.create_task(bind(made)))
-            await asyncio.sleep(0.02)
+            await passes(0.02)
         async with bench.node_actor():
             await asyncio.gather(*tasks)
         assert done == names
@@ -132,7 +133,7 @@ async def test_who_waits_for_the_lock_holds_no_assumption_and_fits_again() -> No
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""
         waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
-        await asyncio.sleep(0.1)
+        await passes(0.1)
         assert bench.live.cluster.cache.state(second["metadata"]["uid"]) is None
         bench.kube.create(bound("c", "n1", "GPU-n1-0", 985))
         await bench.caught_up()
@@ -263,7 +264,7 @@ async def test_a81_a_lock_whose_owner_has_finished_is_stale_while_others_wait(ph
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""
         waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
-        await asyncio.sleep(0.05)
+        await passes(0.05)
         bench.kube.set_status("a", {"phase": phase})
         # Nothing changes on the node: the end of the owner is what ends the waiting.
         assert await asyncio.wait_for(waiting, 1.0) == ""
@@ -372,7 +373,7 @@ async def test_a_pod_that_waits_for_a_lock_keeps_its_claim() -> None:
         assert await bench.scheduler.bind(first, "n1") == ""
         # Whatever filter thought, kube-scheduler has chosen this node.
         waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
-        await asyncio.sleep(0.5)
+        await passes(0.5)
         claims.expire(asyncio.get_running_loop().time())
         assert claims.node_of(second["metadata"]["uid"]) == "n1"
         # The third would fit on n1 beside what is booked, but not beside the claim.

@@ -27,6 +27,7 @@ from tests.live.harness_locks import (
     lock_text,
     locked,
 )
+from tests.virtual_time import passes
 
 # -- released on every failure path ------------------------------------------------------------------------------------
 
@@ -80,7 +81,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_for_the_lock_costs_no_bindin
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""
         waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
-        await asyncio.sleep(0.05)
+        await passes(0.05)
         bench.kube.delete_pod("b")
         await bench.caught_up()
         async with bench.node_actor():
@@ -139,7 +140,7 @@ async def test_a_release_removes_only_its_own_lock() -> None:
         await eventually(lambda: lock_of(bench) == "default,p")
         bench.kube.annotate_node("n1", {NODE_LOCK: lock_text(0, "default,somebody")})
         assert await binding != ""
-        await asyncio.sleep(0.1)
+        await passes(0.1)
         assert lock_of(bench) == "default,somebody"
 
 
@@ -155,7 +156,7 @@ async def test_a_release_that_is_still_tried_does_not_remove_the_lock_of_the_pod
         assert lock_of(bench) == "default,p"
         bench.api.faults.remove(failing.id)
         assert await bench.scheduler.bind(made, "n1") == ""
-        await asyncio.sleep(0.5)
+        await passes(0.5)
         assert lock_of(bench) == "default,p"
         await bench.agrees()
 
@@ -219,7 +220,7 @@ async def test_what_the_watch_tells_late_does_not_hide_a_lock_that_we_wrote() ->
             lock = bench.live.facts.nodes["n1"].lock
             assert lock is not None
             assert lock.endswith(",default,p")
-            await asyncio.sleep(0.01)
+            await passes(0.01)
 
 
 async def test_a_lock_that_the_watch_has_not_told_of_is_waited_for() -> None:
@@ -228,7 +229,7 @@ async def test_a_lock_that_the_watch_has_not_told_of_is_waited_for() -> None:
         bench.api.faults.add(fault="delay", seconds=0.2, resource="nodes", verb="watch")
         bench.kube.annotate_node("n1", {NODE_LOCK: lock_text(0)})
         binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
-        await asyncio.sleep(0.1)
+        await passes(0.1)
         assert lock_of(bench) == "default,other"
         bench.kube.annotate_node("n1", {NODE_LOCK: None})
         assert await binding == ""
@@ -240,7 +241,7 @@ async def test_a_silent_watch_does_not_keep_a_lock() -> None:
         (made,) = await filtered(bench, "p")
         bench.api.faults.add(fault="drop", resource="nodes", verb="watch")
         binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
-        await asyncio.sleep(0.05)
+        await passes(0.05)
         bench.kube.annotate_node("n1", {NODE_LOCK: None})
         assert await binding == ""
 
@@ -249,7 +250,7 @@ async def test_a_node_that_is_deleted_ends_the_waiting() -> None:
     async with running(locked(lock_text(0)), bound("other", "n1", "GPU-n1-0", 10), lock_mode=True) as bench:
         (made,) = await filtered(bench, "p")
         binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
-        await asyncio.sleep(0.05)
+        await passes(0.05)
         bench.kube.delete_node("n1")
         assert (await asyncio.wait_for(binding, 1.0)).startswith(("NodeLocked", "NodeUnknown"))
 

@@ -6,7 +6,6 @@ server has, and the test says by which requests.
 """
 
 import asyncio
-import time
 from dataclasses import replace
 
 import pytest
@@ -28,6 +27,7 @@ from tests.live.kube_harness import (
     stored,
     watches,
 )
+from tests.virtual_time import passes
 
 # -- the normal case ------------------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ async def test_watches_that_end_at_once_are_no_hot_loop() -> None:
         return web.Response(body=b"")
 
     async with scripted(handle) as url, reflecting(url, NotingSink(), replace(QUICK, backoff_seconds=(0.02, 0.2))):
-        await asyncio.sleep(1.0)
+        await passes(1.0)
     assert set(asked) == {"7"}  # resumed, not listed anew
     assert 2 <= len(asked) <= 40
 
@@ -234,10 +234,10 @@ async def test_a_watch_that_lived_is_followed_at_once() -> None:
     async def handle(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             return empty_list()
-        asked.append(time.monotonic())
+        asked.append(asyncio.get_running_loop().time())
         response = web.StreamResponse()
         await response.prepare(request)
-        await asyncio.sleep(0.1)
+        await passes(0.1)
         return response
 
     settings = replace(QUICK, backoff_seconds=(30.0, 60.0), short_watch_seconds=0.05)
@@ -256,7 +256,7 @@ async def test_every_410_after_a_list_waits_longer() -> None:
         return empty_list()
 
     async with scripted(handle) as url, reflecting(url, NotingSink(), replace(QUICK, backoff_seconds=(0.02, 10.0))):
-        await asyncio.sleep(1.0)
+        await passes(1.0)
     assert 2 <= listed <= 20
 
 

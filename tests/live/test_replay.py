@@ -26,6 +26,8 @@ from tests.extender.objects import node, pod
 from tests.extender.serving import asked
 from tests.live.process_harness import LONG, serving
 
+pytestmark = pytest.mark.real_time
+
 Json = dict[str, Any]
 
 

@@ -16,11 +16,15 @@ from extender.live.leading.election import LeaderElector
 from tests.apiserver.resources import EVENTS
 from tests.live.harness import eventually, names
 from tests.live.leader_harness import holder_of
-from tests.live.pair_harness import LEASE, NODES, PATIENCE_SECONDS, SHORT, Pair, pair
+from tests.live.pair_harness import LEASE, NODES, SHORT, Pair, pair
 from tests.live.replica_harness import Replica
+from tests.virtual_time import until
+
+pytestmark = pytest.mark.real_time
 
 #: How often a replica is stopped or cut off, at least.
 ROUNDS = 5
+_STEP_SECONDS = 0.02
 
 
 # -- constructed cases ----------------------------------------------------------------------------------------------
@@ -163,7 +167,7 @@ async def test_a_graceful_end_hands_over_at_once() -> None:
         assert await two.asked(first, two.new_pod(10), "n1") == ""
         await first.end(seconds=5)
         # Not after the ten minutes of the lease, nor after the ten seconds of a write: no time passes.
-        await eventually(lambda: second.answers, "the standby leads", seconds=PATIENCE_SECONDS)
+        await eventually(lambda: second.answers, "the standby leads")
         assert two.time.ahead == 0
         assert await two.asked(second, two.new_pod(10), "n1") == ""
 
@@ -220,16 +224,15 @@ async def test_no_card_is_given_twice_whatever_the_schedule(seed: int) -> None:
 
 async def _agrees(two: Pair, one: Replica) -> None:
     """The state of a replica becomes that of the objects."""
-    end = _now() + PATIENCE_SECONDS
-    while True:
+
+    async def is_the_same() -> bool:
         # It does not change while it is looked at.
         await one.stop()
         difference = two.audit.difference(one.live.cluster)
         one.resume()
-        if difference is None:
-            return
-        assert _now() < end, difference
-        await asyncio.sleep(0.01)
+        return difference is None
+
+    await until(is_the_same)
 
 
 async def _harm(two: Pair, chance: Random, binds: set[asyncio.Task[str]], number: int) -> None:
@@ -260,8 +263,8 @@ async def _harm(two: Pair, chance: Random, binds: set[asyncio.Task[str]], number
 
 async def _ask_for_a_while(two: Pair, chance: Random, binds: set[asyncio.Task[str]], seconds: float) -> None:
     """kube-scheduler asks one of them or, as one that does not know who leads, both; pods end all the time."""
-    end = _now() + seconds
-    while _now() < end:
+    end = two.time.seconds() + seconds
+    while two.time.seconds() < end:
         two.new_pod(chance.choice((300, 500, 700, 1000)))
         pods = two.kube.pods()
         pending = [each for each in pods if "nodeName" not in each["spec"]]
@@ -275,8 +278,7 @@ async def _ask_for_a_while(two: Pair, chance: Random, binds: set[asyncio.Task[st
         gone = chance.sample(bound, max(0, len(bound) - 5)) + [each["metadata"]["name"] for each in pending[:-12]]
         for name in gone:
             two.kube.delete_pod(name)
-        await asyncio.sleep(0.01)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+        heard = two.api.requests.count()
+        two.time.passes(_STEP_SECONDS)
+        # The one that goes on looks at the Lease ten times a second, so something is always heard.
+        await eventually(lambda: two.api.requests.count() > heard)  # noqa: B023 - awaited here

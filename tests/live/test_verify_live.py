@@ -25,6 +25,8 @@ from tests.live.harness import Bench, eventually, live_settings, running
 from tests.live.harness_pods import problems
 from tests.live.process_harness import refusal, serving, started
 
+pytestmark = pytest.mark.real_time
+
 QUICK = CompareSettings(lists=ListSettings(page_size=2), waits_seconds=(0.02, 0.05, 0.1))
 REQUESTS_COUNT = f"requests.{COUNT}"
 

@@ -30,6 +30,7 @@ from tests.extender.objects import (
 from tests.live.harness import Bench, Extender, eventually, running
 from tests.live.harness_scheduler import Scheduler
 from tests.live.harness_waking import UNSCHEDULABLE, refuse, woken
+from tests.virtual_time import passes
 
 
 async def is_woken_and_placed(bench: Bench, name: str, change: Callable[[], object], node_name: str = "n1") -> None:
@@ -175,7 +176,7 @@ async def test_pods_that_still_do_not_fit_are_left_alone() -> None:
         await refuse(bench, pod("large", memory=500), pod("small", memory=100))
         bench.kube.delete_pod("a")
         await eventually(lambda: woken(bench) == ["small"], seconds=1.0)
-        await asyncio.sleep(0.2)
+        await passes(0.2)
         assert woken(bench) == ["small"]
 
 
@@ -190,7 +191,7 @@ async def test_pods_that_are_invalid_passed_or_gone_are_left_alone() -> None:
         bench.kube.bind("elsewhere", "n9")
         await bench.caught_up()
         bench.kube.delete_pod("a")
-        await asyncio.sleep(0.3)
+        await passes(0.3)
         assert woken(bench) == []
 
 
@@ -202,7 +203,7 @@ async def test_a_change_that_frees_nothing_wakes_nobody() -> None:
             bench.kube.annotate_pod("a", {"test/number": str(number)})
             bench.kube.annotate_node("n1", {"test/number": str(number)})
         await bench.caught_up()
-        await asyncio.sleep(0.1)
+        await passes(0.1)
         assert woken(bench) == []
         assert bench.requests == before
 
@@ -234,7 +235,7 @@ async def test_a_standby_wakes_nobody() -> None:
             other.live.waker.refused(known)
             bench.kube.delete_pod("a")
             await eventually(lambda: woken(bench) == ["p"], seconds=1.0)
-            await asyncio.sleep(0.2)
+            await passes(0.2)
             assert (bench.live.waker.woken, other.live.waker.woken) == (1, 0)
         finally:
             await other.kill()

@@ -18,6 +18,7 @@ from tests.extender.objects import (
 from tests.live.harness import Bench, eventually, live_settings, report, running, stalls
 from tests.live.harness_scheduler import SchedulingQueue
 from tests.live.harness_waking import UNSCHEDULABLE, refuse, woken
+from tests.virtual_time import passes
 
 
 def is_woken_for_the(bench: Bench, number: int) -> bool:
@@ -57,7 +58,7 @@ async def test_as_many_are_woken_as_fit_together() -> None:
         await eventually(lambda: len(woken(bench)) == 2, seconds=1.0)
         bench.kube.delete_pod("b2")
         await eventually(lambda: len(woken(bench)) == 4, seconds=1.0)
-        await asyncio.sleep(0.2)
+        await passes(0.2)
         assert sorted(woken(bench)) == ["p0", "p1", "p2", "p3"]
 
 
@@ -67,7 +68,7 @@ async def test_a_quota_is_promised_once() -> None:
         await refuse(bench, *(pod(f"p{number}", memory=500) for number in range(6)))
         bench.kube.delete_pod("a")
         await eventually(lambda: len(woken(bench)) == 2, seconds=1.0)
-        await asyncio.sleep(0.2)
+        await passes(0.2)
         assert sorted(woken(bench)) == ["p0", "p1"]
 
 
@@ -98,7 +99,7 @@ async def test_the_rate_per_pod_is_limited() -> None:
                 bench.kube.delete_pod("a")
             # kube-scheduler offers n2 only: a taint keeps the pod away from n1.
             assert (await bench.scheduler.filter(bench.kube.pod("p"), "n2")).passed == []
-            await asyncio.sleep(0.01)
+            await passes(0.01)
         assert 1 <= woken(bench).count("p") <= 1 + (loop.time() - began) / 0.4
         assert made["metadata"]["name"] == "p"
 
@@ -143,12 +144,12 @@ async def test_10_000_pending_pods_and_one_freed_card_cost_one_patch_and_no_stal
     async with running(node("n1", 8), *cards, *pending, wake=wake, http_timeout_seconds=0.5) as bench:
         # They were refused before this process began, and are taken up from what their objects say.
         await eventually(lambda: len(bench.live.waker._refused) == 10_000)
-        await asyncio.sleep(0.2)
+        await passes(0.2)
         assert woken(bench) == []
         async with stalls() as worst:
             bench.kube.delete_pod("b3")
             took = await eventually(lambda: bench.live.waker.woken == 1, seconds=1.0)
-            await asyncio.sleep(2.0)
+            await passes(2.0)
         patches = woken(bench)
         report(f"woken after {took * 1000:.0f} ms, {len(patches)} patches, longest stall {worst[0] * 1000:.1f} ms")
         # The pod does not come, so each of three rounds wakes it, or its successor.
@@ -164,10 +165,10 @@ async def test_10_000_pods_of_different_demands_do_not_stall_the_loop() -> None:
     cards = [bound(f"b{number}", "n1", f"GPU-n1-{number}", 1000) for number in range(8)]
     async with running(node("n1", 8), *cards, *pending, http_timeout_seconds=0.5) as bench:
         await eventually(lambda: len(bench.live.waker._refused) == 10_000)
-        await asyncio.sleep(0.3)
+        await passes(0.3)
         async with stalls() as worst:
             bench.kube.delete_pod("b3")
-            await asyncio.sleep(1.0)
+            await passes(1.0)
         report(f"longest stall {worst[0] * 1000:.1f} ms")
         assert woken(bench) == []
         assert worst[0] < 0.05
@@ -191,7 +192,7 @@ async def test_no_pod_is_lost_when_only_its_own_updates_bring_it_back() -> None:
                 for name in list(bench.audit.bound()):
                     bench.kube.set_status(name, {"phase": "Succeeded"})
                     done.add(name)
-                await asyncio.sleep(0.01)
+                await passes(0.01)
 
         try:
             await asyncio.wait_for(finish(), 20)

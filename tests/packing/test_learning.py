@@ -16,6 +16,7 @@ from extender.journal.recording import Recorder
 from extender.live.replaying import Replay
 from extender.verbs.verbs import Verbs
 from tests.packing.builders import SOME_PODS, card_node, named, share_pod
+from tests.virtual_time import eventually
 
 
 def _cluster(policy: str = "fragmentation") -> Cluster:
@@ -90,9 +91,13 @@ async def test_the_event_loop_goes_on_while_tables_are_built() -> None:
     cluster = _cluster()
     async with Learner(cluster, SOME_PODS).running():
         turns = 0
-        while cluster.packing.workload is None:
-            await asyncio.sleep(0.001)
+
+        def is_built() -> bool:
+            nonlocal turns
             turns += 1
+            return cluster.packing.workload is not None
+
+        await eventually(is_built)
         assert turns > 1
 
 
@@ -100,15 +105,22 @@ async def test_a_failed_build_does_not_end_the_learning(monkeypatch: pytest.Monk
     cluster = _cluster()
     learner = Learner(cluster, SOME_PODS)
     monkeypatch.setattr("extender.cluster.learning._LOOK_SECONDS", 0.001)
+    failures = 0
+
+    def fail(*_: object) -> None:
+        nonlocal failures
+        failures += 1
+        raise ZeroDivisionError
+
     with monkeypatch.context() as patch:
-        patch.setattr("extender.cluster.learning.build_workload", lambda *_: 1 / 0)
+        patch.setattr("extender.cluster.learning.build_workload", fail)
         async with learner.running():
-            await asyncio.sleep(0.02)
+            await eventually(lambda: failures >= 2)
         assert cluster.packing.workload is None
     used = asyncio.Event()
     cluster.events.workload_expected.subscribe(lambda _: used.set())
     async with learner.running():
-        await asyncio.wait_for(used.wait(), 60)
+        await used.wait()
     assert cluster.packing.workload is not None
 
 

@@ -6,7 +6,6 @@ extender at most runs, and none after the end.
 
 import asyncio
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +14,8 @@ from types import SimpleNamespace
 from typing import Final
 
 import aiohttp
+
+from benchmarks.processes import python
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _READY_SECONDS: Final = 60
@@ -76,7 +77,7 @@ class Extender:
         self.restart_seconds: list[float] = []  # from the start of a process until it was ready
         self._log = log
         common = ["serve", "--kubeconfig", str(kubeconfig), "--port", str(self.port), "--log-format", "json"]
-        self._command = [sys.executable, "-m", "extender", *common, *arguments]
+        self._command = python("extender", *common, *arguments)
         self._process: asyncio.subprocess.Process | None = None
         self._started = 0.0
 

@@ -21,6 +21,8 @@ from benchmarks.http_load import Address
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _LISTENS: Final = re.compile(r"listens on http://([0-9.]+):(\d+)\n")
+#: Asks the kernel for SIGKILL at the parent's end (PR_SET_PDEATHSIG), then becomes the program; the id stays.
+_TIED: Final = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 _START_SECONDS: Final = 300
 _STOP_SECONDS: Final = 15
 _OUTPUT_BYTES: Final = 1 << 16
@@ -43,14 +45,18 @@ class Server(NamedTuple):
         return None if found is None else int(found[1]) // 1024
 
 
+def python(*arguments: str) -> list[str]:
+    """The command `python -m ARGUMENTS`; on Linux it ends with the thread that starts it, however that ends."""
+    tie = [sys.executable, "-c", _TIED] if sys.platform == "linux" else []
+    return [*tie, sys.executable, "-m", *arguments]
+
+
 @contextmanager
 def running(arguments: Sequence[str], root: Path = ROOT) -> Iterator[Server]:
     """Run `python -m ARGUMENTS` in a checkout until the block ends. Raises RuntimeError if it does not listen."""
     with tempfile.TemporaryFile() as output:
         started = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments], cwd=root, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
+        process = subprocess.Popen(python(*arguments), cwd=root, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             address = _address(process, output.fileno(), started + _START_SECONDS)
             yield Server(address, process.pid, time.monotonic() - started)

@@ -8,6 +8,7 @@ from extender.convert.annotations import RETRY_AT
 from tests.apiserver.resources import PODS
 from tests.extender.objects import Json
 from tests.live.harness import Bench
+from tests.virtual_time import passes
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
@@ -29,5 +30,7 @@ async def refuse(bench: Bench, *pods: Json) -> list[Json]:
     made = [bench.kube.create(each) for each in pods]
     for each in made:
         assert (await bench.scheduler.filter(each)).passed == []
+        # The longest refused is woken first.
+        await passes(0.001)
     await bench.caught_up()
     return made

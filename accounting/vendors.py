@@ -2,7 +2,8 @@
 
 Why it exists: `--vendors` names rows of this table. It must not hold any rule: a vendor that needs what no field of
 `Vendor` can express is not supported, and is listed in UNSUPPORTED with the reason. Invariant: keys, annotations
-and resource names differ between any two vendors. Source: HAMi v2.10 (chart defaults and device packages).
+and resource names differ between any two vendors, but for the UUIDs that both names of Hygon's cards select. Source:
+HAMi v2.10 (chart defaults and device packages).
 """
 
 from accounting.vendor import NVIDIA, RegisterFormat, Template, Vendor
@@ -39,6 +40,22 @@ HYGON = _hami(
     nouse_uuid_annotation="hygon.com/nouse-gpuuuid",
     use_type_annotation="hygon.com/use-dcutype",
     nouse_type_annotation="hygon.com/nouse-dcutype",
+    default_cores=100,
+)
+#: What HAMi calls the DCU after v2.10 (HAMi#2969). Nodes with an older plugin still register DCUs.
+HYGON_HCU = _hami(
+    "HCU",
+    "hcu",
+    "hygon.com/hcunum",
+    "hygon.com/hcumem",
+    "hygon.com/hcucores",
+    register_annotation="hami.io/node-hcu-register",
+    register_format=RegisterFormat.TEXT,
+    handshake_annotation="hami.io/node-handshake-hcu",
+    use_uuid_annotation="hygon.com/use-gpuuuid",
+    nouse_uuid_annotation="hygon.com/nouse-gpuuuid",
+    use_type_annotation="hygon.com/use-hcutype",
+    nouse_type_annotation="hygon.com/nouse-hcutype",
     default_cores=100,
 )
 #: A card holds slices of one size, and its compute is shared in the same proportion.
@@ -119,6 +136,7 @@ def _ascend(chip: str, allocatable_mib: int, capacity_mib: int, *templates: tupl
 VENDORS: dict[str, Vendor] = {
     "nvidia": NVIDIA,
     "hygon": HYGON,
+    "hygon-hcu": HYGON_HCU,
     "xpu": XPU,
     "vastai": VASTAI,
     "biren": BIREN,

@@ -7,20 +7,16 @@ problems or explain found no node, 2 bad input with nothing on standard output a
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from accounting.policy import NodePolicy, make_policies, unknown_card_words
-from accounting.register import ReservedMemory
-from accounting.selection import type_tokens
-from accounting.vendor import NVIDIA, Vendor
-from accounting.vendors import UNSUPPORTED, VENDORS
 from extender import __version__
 from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
-from extender.commands import account, certs, explain, replay, serve, simulate, verify, webhooks
-from extender.config import ServerSettings, Settings
+from extender.commands import account, certs, explain, replay, scheduler_config, serve, simulate, verify, webhooks
+from extender.commands.defaults import add_defaults, natural, path, settings_of, with_config
+from extender.commands.vendor_config import VendorConfig, read_vendor_config
+from extender.config import ServerSettings
 from extender.convert import InputError
 from extender.logs import LEVELS
 from extender.printable import printable
@@ -34,7 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        status: int = arguments.run(arguments, _settings(arguments))
+        config = VendorConfig() if arguments.vendor_config is None else read_vendor_config(arguments.vendor_config)
+        for ignored in config.ignored:
+            sys.stderr.write(printable(f"warning: --vendor-config: {arguments.vendor_config}: {ignored}") + "\n")
+        status: int = arguments.run(with_config(arguments, config), settings_of(arguments, config))
     except InputError as error:
         sys.stderr.write(f"error: {printable(str(error))}\n")
         return 2
@@ -58,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gpu-extender {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     defaults = _Parser(add_help=False)
-    _add_defaults(defaults)
+    add_defaults(defaults)
     _add_serve(commands.add_parser("serve", parents=[defaults], help="run the extender", description=serve.__doc__))
     _add_account(commands.add_parser("account", parents=[defaults], help="what a pod holds"))
     _add_explain(commands.add_parser("explain", parents=[defaults], help="which nodes take a pod, and why not"))
@@ -66,44 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_verify(commands.add_parser("verify", parents=[defaults], help="recompute all usage and list what is wrong"))
     _add_webhooks(commands.add_parser("webhooks", parents=[defaults], help="print the webhook configurations"))
     _add_certs(commands.add_parser("certs", parents=[defaults], help="make or renew the webhook port's certificate"))
+    _add_scheduler_config(
+        commands.add_parser("scheduler-config", parents=[defaults], help="print kube-scheduler's configuration")
+    )
     _add_replay(commands.add_parser("replay", parents=[defaults], help="feed a journal to a fresh cluster"))
     return parser
-
-
-def _add_defaults(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("defaults, as in HAMi's scheduler and device configuration")
-    group.add_argument("--node-scheduler-policy", default="binpack", choices=[policy.value for policy in NodePolicy])
-    group.add_argument(
-        "--gpu-scheduler-policy",
-        type=_card_policy,
-        metavar="POLICY",
-        help="comma list of binpack, spread, numa, mutex, topology-aware; default: spread; binpack with the node "
-        "policies fgd and fragmentation",
-    )
-    group.add_argument(
-        "--expected-workload",
-        type=_path,
-        metavar="FILE",
-        help="Pod manifests that show what fgd and fragmentation are to expect; default: learned from the pods seen",
-    )
-    group.add_argument("--memory-factor", type=_natural, default=1, metavar="N", help="MiB per unit of gpumem")
-    group.add_argument("--default-memory", type=_natural, default=0, metavar="MIB", help="0: the whole card")
-    group.add_argument("--default-cores", type=_natural, default=0, metavar="PERCENT")
-    group = parser.add_argument_group("cards")
-    group.add_argument(
-        "--vendors",
-        type=_vendors,
-        default=(NVIDIA,),
-        metavar="NAMES",
-        help=f"comma list of the vendors that are on, default nvidia: {', '.join(VENDORS)}",
-    )
-    group.add_argument(
-        "--reserved-memory",
-        type=_reserved_memory,
-        default=ReservedMemory(),
-        metavar="MODEL=MIB",
-        help="memory of a card model that nobody gets, for driver and contexts; comma list, e.g. T4=450,A100=600",
-    )
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +88,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _add_live(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("live cluster")
-    group.add_argument("--kubeconfig", type=_path, metavar="FILE", help="follow the API server of this kubeconfig")
+    group.add_argument("--kubeconfig", type=path, metavar="FILE", help="follow the API server of this kubeconfig")
     group.add_argument("--in-cluster", action="store_true", help="follow the API server by the pod's service account")
     group.add_argument("--lock-mode", choices=["hami", "none"], default="hami", help="node lock for HAMi's plugin")
     group.add_argument("--http-timeout", type=_seconds, default=10.0, metavar="SECONDS", help="as in the stanza")
@@ -141,8 +107,8 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
 
 def _add_webhooks_port(parser: argparse.ArgumentParser, server: ServerSettings) -> None:
     group = parser.add_argument_group("webhook port, served by TLS if there is a certificate")
-    group.add_argument("--tls-cert-file", type=_path, metavar="FILE", help="PEM; read again when it changes")
-    group.add_argument("--tls-private-key-file", type=_path, metavar="FILE", help="PEM")
+    group.add_argument("--tls-cert-file", type=path, metavar="FILE", help="PEM; read again when it changes")
+    group.add_argument("--tls-private-key-file", type=path, metavar="FILE", help="PEM")
     group.add_argument("--webhook-bind-address", default=server.webhook_bind_address)
     group.add_argument("--webhook-port", type=_port, default=server.webhook_port)
 
@@ -165,10 +131,9 @@ def _add_admission(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--default-gpu-count",
-        type=_natural,
-        default=defaults.default_count,
+        type=natural,
         metavar="N",
-        help="cards of a container that asks for memory or cores only; 0: it is denied",
+        help=f"cards of a container that asks for memory or cores only; default {defaults.default_count}, 0: denied",
     )
     group.add_argument(
         "--privileged",
@@ -195,21 +160,21 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--cluster", action="append", metavar="FILE", help="cluster dump, repeatable")
-    group.add_argument("--kubeconfig", type=_path, metavar="FILE", help="list from the API server of this kubeconfig")
+    group.add_argument("--kubeconfig", type=path, metavar="FILE", help="list from the API server of this kubeconfig")
     _add_output(parser)
     parser.set_defaults(run=verify.run)
 
 
 def _add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.description = simulate.__doc__
-    parser.add_argument("--trace-dir", type=_path, metavar="DIR", help="openb CSV files: nodes and pods")
+    parser.add_argument("--trace-dir", type=path, metavar="DIR", help="openb CSV files: nodes and pods")
     parser.add_argument("--trace", default="default", metavar="NAME", help="of openb_pod_list_NAME.csv")
     parser.add_argument("--cluster", action="append", metavar="FILE", help="cluster dump, repeatable: nodes, and pods")
     parser.add_argument("-f", "--filename", metavar="FILE", help="Pod manifests in place of the dump's or trace's pods")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="repeatable")
-    parser.add_argument("--seed", action="append", type=_natural, metavar="N", help="repeatable; default: 42")
+    parser.add_argument("--seed", action="append", type=natural, metavar="N", help="repeatable; default: 42")
     parser.add_argument("--demand", type=_positive, default=130, metavar="PERCENT", help="of all cards; default: 130")
-    parser.add_argument("--plot", type=_path, metavar="BASE", help="write BASE.svg and BASE.png")
+    parser.add_argument("--plot", type=path, metavar="BASE", help="write BASE.svg and BASE.png")
     _add_output(parser)
     parser.set_defaults(run=simulate.run_command)
 
@@ -226,16 +191,29 @@ def _add_webhooks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--service", type=_name, default=target.service, metavar="NAME")
     parser.add_argument("--url", type=_https, metavar="URL", help="https://HOST:PORT, instead of the service")
     ca = parser.add_mutually_exclusive_group()
-    ca.add_argument("--ca-file", type=_path, metavar="FILE", help="PEM, written into caBundle")
+    ca.add_argument("--ca-file", type=path, metavar="FILE", help="PEM, written into caBundle")
     ca.add_argument("--cert-manager", type=_name, metavar="CERTIFICATE", help="let cert-manager write caBundle")
     _add_trusted_account(parser)
     parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml")
     parser.set_defaults(run=webhooks.run)
 
 
+def _add_scheduler_config(parser: argparse.ArgumentParser) -> None:
+    parser.description = scheduler_config.__doc__
+    parser.add_argument(
+        "--scheduler-name",
+        type=_name,
+        default=AdmissionSettings().scheduler_name,
+        metavar="NAME",
+        help="of the profile",
+    )
+    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml")
+    parser.set_defaults(run=scheduler_config.run)
+
+
 def _add_certs(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--directory", type=_path, metavar="DIR", help="write tls.crt, tls.key and ca.crt there")
+    where.add_argument("--directory", type=path, metavar="DIR", help="write tls.crt, tls.key and ca.crt there")
     where.add_argument("--secret", metavar="NAMESPACE/NAME", help="write them into this Secret")
     parser.add_argument(
         "--host", action="append", type=_host, metavar="HOST", help="DNS name or IP address of the webhooks, repeatable"
@@ -247,10 +225,10 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="write caBundle into the webhook configurations of this name, repeatable; default: gpu-extender",
     )
-    parser.add_argument("--kubeconfig", type=_path, metavar="FILE")
+    parser.add_argument("--kubeconfig", type=path, metavar="FILE")
     parser.add_argument("--in-cluster", action="store_true")
     parser.add_argument("--days", type=_days, default=365, help="how long a certificate lasts")
-    parser.add_argument("--renew-before-days", type=_natural, default=120, metavar="DAYS")
+    parser.add_argument("--renew-before-days", type=natural, default=120, metavar="DAYS")
     _add_logs(parser)
     _add_output(parser)
     parser.set_defaults(run=certs.run)
@@ -278,62 +256,6 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    vendor = replace(
-        NVIDIA,
-        memory_factor=arguments.memory_factor,
-        default_memory_mib=arguments.default_memory,
-        default_cores=arguments.default_cores,
-    )
-    policies = make_policies(arguments.node_scheduler_policy, arguments.gpu_scheduler_policy)
-    first, *others = (vendor if each is NVIDIA else each for each in arguments.vendors)
-    return Settings(first, policies, tuple(others), arguments.reserved_memory)
-
-
-def _vendors(text: str) -> tuple[Vendor, ...]:
-    """Read a comma list of names of the table of vendors."""
-    found: dict[str, Vendor] = {}
-    for name in (part.strip() for part in text.split(",")):
-        if name in UNSUPPORTED:
-            raise argparse.ArgumentTypeError(f"{name}: is not supported: {UNSUPPORTED[name]}")
-        if name not in VENDORS:
-            raise argparse.ArgumentTypeError(f"{name or '(empty)'}: is none of {', '.join(VENDORS)}")
-        if name in found:
-            raise argparse.ArgumentTypeError(f"{name}: is named twice")
-        found[name] = VENDORS[name]
-    return tuple(found.values())
-
-
-def _card_policy(text: str) -> str:
-    """Check a card policy. On a pod an unknown word is ignored, as in HAMi; here it is a mistake of one person."""
-    unknown = unknown_card_words(text)
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{text}: {unknown[0] or '(empty)'} is no policy")
-    return text
-
-
-def _reserved_memory(text: str) -> ReservedMemory:
-    """Read MODEL=MIB, comma separated."""
-    entries = []
-    for part in text.split(","):
-        model, equals, number = (each.strip() for each in part.rpartition("="))
-        if not equals or not type_tokens(model):
-            raise argparse.ArgumentTypeError(f"{part.strip() or '(empty)'}: must be MODEL=MIB")
-        try:
-            entries.append((type_tokens(model), _natural(number)))
-        except argparse.ArgumentTypeError:
-            raise argparse.ArgumentTypeError(f"{number or '(empty)'}: must be a whole number of MiB") from None
-    return ReservedMemory(tuple(entries))
-
-
-def _natural(text: str) -> int:
-    digits = text.lstrip("0") or "0"
-    if not text.isascii() or not text.isdigit() or len(digits) > len(str(_INT32_MAX)) or int(digits) > _INT32_MAX:
-        message = f"{text or '(empty)'}: must be a whole number up to {_INT32_MAX}"
-        raise argparse.ArgumentTypeError(message)
-    return int(digits)
 
 
 def _name(text: str) -> str:
@@ -374,7 +296,7 @@ def _https(text: str) -> str:
 
 
 def _days(text: str) -> int:
-    days = _natural(text)
+    days = natural(text)
     if not 1 <= days <= 36_500:  # noqa: PLR2004 - a century
         message = f"{text}: must be days from 1 to 36500"
         raise argparse.ArgumentTypeError(message)
@@ -382,18 +304,11 @@ def _days(text: str) -> int:
 
 
 def _positive(text: str) -> int:
-    number = _natural(text)
+    number = natural(text)
     if not 0 < number <= 1000:  # noqa: PLR2004 - ten times all cards
         message = f"{text}: must be from 1 to 1000"
         raise argparse.ArgumentTypeError(message)
     return number
-
-
-def _path(text: str) -> str:
-    if not text:
-        message = "(empty): must be a file"
-        raise argparse.ArgumentTypeError(message)
-    return text
 
 
 def _seconds(text: str) -> float:
@@ -408,7 +323,7 @@ def _seconds(text: str) -> float:
 
 
 def _port(text: str) -> int:
-    port = _natural(text)
+    port = natural(text)
     if port > 65_535:  # noqa: PLR2004 - the last TCP port
         message = f"{text}: must be a port from 0 to 65535"
         raise argparse.ArgumentTypeError(message)

@@ -1,0 +1,72 @@
+"""Print kube-scheduler's configuration, whose stanza follows from the vendors that are on and their resource names.
+
+Why it exists: kube-scheduler sends a pod to the extender only if the stanza names a resource of it, so the names must
+not be written a second time by hand. It must not reach a cluster. Invariant: all but the names is the manifest in
+manifests/scheduler, comments included, and for the defaults so are the names.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import orjson
+import yaml
+
+from accounting.vendor import Vendor
+from extender.config import Settings
+
+_MANIFEST = "kube-scheduler-config.yaml"
+_HEAD = "  managedResources:\n"
+_ADVERTISED = """\
+  # Nodes advertise the count (the sum of their cards' slots), so kube-scheduler counts it too. That keeps node totals
+  # free of races, and it lets preemption find victims: with true, preemption for a shortage of GPUs ends without any.
+"""
+_NOT_ADVERTISED = '  # No node advertises the others. With false every node would be "Insufficient" for them.\n'
+_PRIORITY = """\
+  # Priority of the work on the card. It decides nothing here, but kube-scheduler would look for it on the nodes.
+"""
+
+
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Print the configuration."""
+    text = scheduler_config(settings.vendors, arguments.scheduler_name)
+    if arguments.output == "json":
+        text = orjson.dumps(yaml.safe_load(text), option=orjson.OPT_INDENT_2).decode() + "\n"
+    sys.stdout.write(text)
+    return 0
+
+
+def scheduler_config(vendors: tuple[Vendor, ...], scheduler_name: str) -> str:
+    """Return the manifest with the names of these vendors' resources."""
+    head, marker, tail = _manifest().partition(_HEAD)
+    if re.search(r"^\S", tail, re.MULTILINE):
+        raise AssertionError(f"{_MANIFEST}: something stands behind managedResources")
+    head = re.sub(r"(?m)^- schedulerName: \S+$", f"- schedulerName: {scheduler_name}", head)
+    return head + marker + "".join(_managed(vendors))
+
+
+def _managed(vendors: tuple[Vendor, ...]) -> Iterator[str]:
+    """Yield the entries; what they mean is said with the first vendor's."""
+    for number, vendor in enumerate(vendors):
+        count, *others = vendor.resources
+        yield (_ADVERTISED if number == 0 else "") + _entry(count, ignored=False)
+        if others:
+            yield _NOT_ADVERTISED if number == 0 else ""
+            yield from (_entry(name, ignored=True) for name in others)
+        if vendor.priority_resource:
+            yield (_PRIORITY if number == 0 else "") + _entry(vendor.priority_resource, ignored=True)
+
+
+def _entry(name: str, *, ignored: bool) -> str:
+    return f"  - name: {name}\n    ignoredByScheduler: {str(ignored).lower()}\n"
+
+
+def _manifest() -> str:
+    """Return the bundled manifest: packaged in a wheel, else in the checkout."""
+    packaged = resources.files("extender").joinpath(_MANIFEST)
+    if packaged.is_file():
+        return packaged.read_text(encoding="utf-8")
+    return (Path(__file__).parents[2] / "manifests" / "scheduler" / _MANIFEST).read_text(encoding="utf-8")

@@ -59,6 +59,8 @@ class Node:
     """Every resource that it advertises, ours and those of others."""
     further_allocatable: tuple[tuple[str, int | None], ...] = ()
     """(vendor key, allocatable of its count resource) of every vendor but the first."""
+    allocatable: tuple[tuple[str, int], ...] = ()
+    """What kube-scheduler has to give of every resource, by name; CPU in thousandths. Empty: the node does not say."""
 
 
 def tie_order(device: Device) -> tuple[int, int, str]:

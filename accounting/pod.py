@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from accounting.mig_profiles import MigInstance
+from accounting.pod_info import NOT_STARTED, UNKNOWN, PodInfo
 from accounting.policy import Policies
 from accounting.quota_scope import PodScope
 from accounting.selection import Selection
@@ -171,6 +172,12 @@ class Pod(NamedTuple):
     """Words in annotations that mean nothing and change nothing."""
     allocation_text: str = ""
     """In stores, in the place of the rows: what these are read from. It means nothing here."""
+    info: PodInfo = UNKNOWN
+    """What preemption must know of it."""
+    started: int = NOT_STARTED
+    """status.startTime in seconds since 1970."""
+    nominated: str = ""
+    """status.nominatedNodeName of a pod without a node: what comes free there is kept for it."""
 
     def with_allocation(self, allocation: Allocation | UnreadableAllocation | None) -> "Pod":
         """Return the pod with other rows."""

@@ -19,6 +19,7 @@ from accounting.pod import Container, ContainerKind
 from accounting.status import Invalid
 from accounting.vendor import Vendor
 from extender.convert.cpu import container_cpu_milli, cpu_milli_of
+from extender.convert.room import Requested, requested_by
 from extender.wire import core_v1, watched
 
 #: What the API server charges, per resource name.
@@ -43,6 +44,8 @@ class PodContainers(NamedTuple):
     charge: Charge
     invalid: list[Invalid]
     cpu_milli: int
+    requested: tuple[Requested, ...] = ()
+    """What kube-scheduler counts for each of them."""
 
 
 class _Said(NamedTuple):
@@ -52,6 +55,7 @@ class _Said(NamedTuple):
     invalid: tuple[Invalid, ...]
     charged: _Charged
     cpu_milli: int
+    requested: Requested
 
 
 class _Reader(NamedTuple):
@@ -71,13 +75,14 @@ def read_containers(spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...]) -> Po
     said = _said_by_text(spec, reader) if isinstance(spec, watched.PodSpec) else _said_by_values(spec, reader)
     if not said:
         return PodContainers((), (), [], cpu_milli_of(spec, ()))
-    containers, invalid, charged, cpu_milli = zip(*said, strict=True)
+    containers, invalid, charged, cpu_milli, requested = zip(*said, strict=True)
     overhead = _overhead_charge(spec.overhead, reader.names) if spec.overhead else ()
     return PodContainers(
         containers,
         _charge(charged, overhead),
         [each for refused in invalid for each in refused] if any(invalid) else [],
         cpu_milli_of(spec, cpu_milli),
+        requested,
     )
 
 
@@ -119,7 +124,7 @@ def _reader(vendors: tuple[Vendor, ...]) -> _Reader:
     def of_values(name: str, kind: int, resources: core_v1.Resources | None) -> _Said:
         written = _NOTHING if resources is None else _written(resources)
         said = (remembered if _is_text(written) else read)(name, kind, written)
-        return _Said(*said, container_cpu_milli(resources))
+        return _Said(*said, container_cpu_milli(resources), requested_by(_KINDS[kind], resources))
 
     @lru_cache(maxsize=_REMEMBERED)
     def of_text(name: str, kind: int, text: bytes) -> _Said:

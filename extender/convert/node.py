@@ -28,6 +28,7 @@ from accounting.topology import Link, is_single_numa, read_links, unreadable_lin
 from accounting.vendor import RegisterFormat, Vendor
 from extender.config import Settings
 from extender.convert.cpu import allocatable_cpu_milli
+from extender.convert.room import allocatable_of
 from extender.convert.scopes import selector_of
 from extender.wire import core_v1
 
@@ -56,6 +57,7 @@ def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
         problems=(*register.problems, *misread),
         resource_names=_names(tuple(allocatable), tuple(status.capacity or ())),
         further_allocatable=tuple((each.key, _count_allocatable(allocatable, each.count_resource)) for each in others),
+        allocatable=allocatable_of(allocatable),
     )
 
 

@@ -30,6 +30,7 @@ from extender.convert.allocation_text import join_texts, mig_part, unpack_held, 
 from extender.convert.containers import read_containers
 from extender.convert.init_statuses import are_inits_over
 from extender.convert.names import misnamed
+from extender.convert.pod_info import info_of, started_of
 from extender.convert.scopes import scope_of
 from extender.wire import core_v1, watched
 
@@ -100,7 +101,7 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
     namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
     annotations = meta.annotations or {}
     vendors = settings.vendors
-    containers, charge, invalid, cpu_milli = read_containers(spec, vendors)
+    containers, charge, invalid, cpu_milli, requested = read_containers(spec, vendors)
     selections, policies, misread, ignored = _choices(annotations, settings, vendors, _asked(containers, vendors))
     return Pod(
         uid=meta.uid or f"{namespace}/{name}",
@@ -120,6 +121,9 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
         further_selections=selections[1:],
         ignored=ignored,
         allocation_text=allocation_text,
+        info=info_of(meta, spec, status, requested),
+        started=started_of(status),
+        nominated="" if spec.nodeName or not status.nominatedNodeName else sys.intern(status.nominatedNodeName),
     )
 
 

@@ -18,6 +18,12 @@ class Object(msgspec.Struct, gc=False):
     """Base of all of them. What is decoded has no cycles, so the garbage collector need not look at it."""
 
 
+class OwnerReference(Object):
+    """An entry of ownerReferences."""
+
+    kind: str | None = None
+
+
 class ObjectMeta(Object):
     """metadata."""
 
@@ -28,6 +34,7 @@ class ObjectMeta(Object):
     annotations: Strings | None = None
     labels: Strings | None = None
     deletionTimestamp: str | None = None
+    ownerReferences: list[OwnerReference] | None = None
 
 
 class Resources(Object):
@@ -88,6 +95,7 @@ class PodSpec(Object):
     overhead: Quantities | None = None
     priority: int | None = None
     priorityClassName: str | None = None
+    preemptionPolicy: str | None = None
     activeDeadlineSeconds: int | None = None
     affinity: Affinity | None = None
     resources: Resources | None = None
@@ -128,6 +136,8 @@ class PodStatus(Object):
 
     phase: str | None = None
     qosClass: str | None = None
+    startTime: str | None = None
+    nominatedNodeName: str | None = None
     conditions: list[Condition] | None = None
     initContainerStatuses: list[ContainerStatus] | None = None
 

@@ -28,6 +28,7 @@ class PodSpec(core_v1.Object):
     overhead: core_v1.Quantities | None = None
     priority: int | None = None
     priorityClassName: str | None = None
+    preemptionPolicy: str | None = None
     activeDeadlineSeconds: int | None = None
     affinity: core_v1.Affinity | None = None
     resources: core_v1.Resources | None = None

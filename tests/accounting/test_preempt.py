@@ -14,7 +14,6 @@ from accounting.answers.preemption import (
     Offer,
     Outcome,
     Preemptor,
-    Room,
     Standing,
     Victims,
     preempt,
@@ -22,6 +21,7 @@ from accounting.answers.preemption import (
 from accounting.mig_profiles import MigInstance, MigProfile
 from accounting.node import Device, Node
 from accounting.pod import Allocation, FurtherRow, Pod
+from accounting.pod_info import Room
 from accounting.pod_record import PodRecord, record_pod
 from accounting.quota import Exceeded, Limit, QuotaCheck
 from accounting.vendor import DEFAULT_VENDOR_KEY

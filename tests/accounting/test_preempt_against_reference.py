@@ -17,12 +17,12 @@ from accounting.answers.preemption import (
     Offer,
     Outcome,
     Preemptor,
-    Room,
     Standing,
     preempt,
 )
 from accounting.node import Node
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod
+from accounting.pod_info import Room
 from accounting.pod_record import record_pod
 from accounting.reference import preempt as reference
 from accounting.reference.fit import fit

@@ -10,13 +10,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from accounting.pod import Pod
+from accounting.pod_info import NOT_STARTED, Room
 from accounting.pod_record import PodRecord
 from accounting.quota import QuotaCheck
-
-#: A pod that has not started yet counts as started last (kube-scheduler's GetPodStartTime).
-NOT_STARTED = 2**62
-#: The resource of which every pod takes one.
-PODS = "pods"
 
 
 class Standing(StrEnum):
@@ -27,15 +23,6 @@ class Standing(StrEnum):
     """A mirror, static, DaemonSet or system-critical pod: it comes back at once, or the node does not work without."""
     LEAVING = "leaving"
     """Its deletion has begun, so what it holds comes free without an eviction."""
-
-
-class Room(NamedTuple):
-    """What kube-scheduler counts for a pod on its node, by the formula of PodRequests."""
-
-    requests: tuple[tuple[str, int], ...] = ()
-    """Resource name and amount, sorted; CPU in thousandths, memory and storage in bytes."""
-    plain: bool = True
-    """Nothing but resources decides beside it: no host port, required term, hard spread, volume or claim."""
 
 
 class NodePod(NamedTuple):

@@ -8,7 +8,8 @@ Source: kube-scheduler's pickOneNodeForPreemption, with what is freed beyond the
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from accounting.answers.preemption.candidates import NOT_STARTED, NodePod, importance
+from accounting.answers.preemption.candidates import NodePod, importance
+from accounting.pod_info import NOT_STARTED
 
 #: Added to every priority in the sum, so that a set is never cheaper for a further pod of negative priority.
 _OFFSET = 2**31

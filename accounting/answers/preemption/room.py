@@ -7,7 +7,8 @@ for kube-scheduler. Source: NodeResourcesFit; the requests are those of PodReque
 
 from collections.abc import Iterable, Mapping
 
-from accounting.answers.preemption.candidates import PODS, NodePod, Occupied, Preemptor, Room
+from accounting.answers.preemption.candidates import NodePod, Occupied, Preemptor
+from accounting.pod_info import PODS, Room
 
 
 class RoomCheck:

@@ -1,0 +1,73 @@
+"""What kube-scheduler counts for a pod and what a node has, of every resource.
+
+It must not do I/O. Invariant: the amounts are those of PodRequests and of NodeResourcesFit; where a quantity cannot be
+read, or where the API server's answer depends on more than the spec, nothing is said. Source: Kubernetes
+component-helpers/resource/helpers.go.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from accounting.errors import QuantityError
+from accounting.holdings import peak_and_steady
+from accounting.pod import ContainerKind
+from accounting.quantity import parse_quantity
+from extender.wire import core_v1
+
+#: Resource names and amounts, sorted by name.
+Amounts = tuple[tuple[str, int], ...]
+
+
+class Requested:
+    """What one container requests. Two are equal only if they are the same, so that comparing them is quick."""
+
+    __slots__ = ("amounts", "kind")
+
+    def __init__(self, kind: ContainerKind, amounts: Amounts | None) -> None:
+        self.kind = kind
+        self.amounts = amounts
+        """None: a quantity cannot be read."""
+
+
+def requested_by(kind: ContainerKind, resources: core_v1.Resources | None) -> Requested:
+    """Return what a container requests; a missing request is the limit."""
+    if resources is None:
+        return Requested(kind, ())
+    return Requested(kind, amounts_of({**(resources.limits or {}), **(resources.requests or {})}))
+
+
+def pod_requests(containers: Sequence[Requested], overhead: Mapping[str, object] | None) -> Amounts | None:
+    """Return what a pod requests: sidecars, inits and apps in order, then overhead."""
+    own = [(each.kind, each.amounts) for each in containers]
+    beside = amounts_of(overhead or {})
+    if beside is None or any(amounts is None for _, amounts in own):
+        return None
+    peak, _ = peak_and_steady((kind, ((name, (each,)) for name, each in amounts or ())) for kind, amounts in own)
+    sums = {name: amounts[0] for name, amounts in peak.items()}
+    for name, amount in beside:
+        sums[name] = sums.get(name, 0) + amount
+    return tuple(sorted(sums.items()))
+
+
+def amounts_of(quantities: Mapping[str, object]) -> Amounts | None:
+    """Return quantities as integers, thousandths for CPU; None if one cannot be read."""
+    try:
+        return tuple(sorted((name, _amount(name, raw)) for name, raw in quantities.items()))
+    except QuantityError:
+        return None
+
+
+def allocatable_of(quantities: Mapping[str, object]) -> Amounts:
+    """Return what a node has of each resource. Replicated nodes are alike, so equal ones are one object."""
+    amounts = amounts_of(quantities)
+    return () if amounts is None else _shared(amounts)
+
+
+def _amount(name: str, raw: object) -> int:
+    quantity = parse_quantity(raw)
+    return quantity.milli_value() if name == "cpu" else quantity.value()
+
+
+@lru_cache(maxsize=4_096)
+def _shared(amounts: Amounts) -> Amounts:
+    return amounts

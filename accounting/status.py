@@ -49,6 +49,7 @@ class ProblemCode(StrEnum):
     OVERCOMMITTED = "Overcommitted"
     UNREADABLE_REGISTER = "UnreadableRegister"
     UNKNOWN_QUOTA_KEY = "UnknownQuotaKey"
+    UNREADABLE_BUDGET = "UnreadableBudget"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,7 +7,7 @@ from accounting.answers.allocate import Placement, allocate, allocate_in
 from accounting.answers.blocking import pods_in_the_way
 from accounting.answers.claims import Claim, Claims, claim_of, claim_on, crowded_rows, hold_claim, place_beside
 from accounting.answers.explain import explain_node
-from accounting.answers.filter import feasible_on, filter_nodes
+from accounting.answers.filter import feasible_on, filter_nodes, hopeless
 from accounting.answers.missing import CardLack, Near, nearest
 from accounting.answers.report import DeviceReport, FoundProblems, device_reports, node_report, problem_counts, problems
 from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
@@ -33,6 +33,7 @@ __all__ = [
     "feasible_on",
     "filter_nodes",
     "hold_claim",
+    "hopeless",
     "nearest",
     "node_report",
     "place_beside",

@@ -7,7 +7,7 @@ at most one claim; putting an equal claim changes nothing.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -145,7 +145,7 @@ def place_beside(
     if row is None:
         return None
     others = claims.by_node(cache, pod.uid).get(node, [])
-    key = PlacementKey(cache, node, int(snapshot.stamps[row]), Demand.of(pod), tuple(others), budget)
+    key = PlacementKey(cache, node, int(snapshot.stamps[row]), Demand.of(pod), tuple(others), budget, snapshot.kept)
     if key in claims.placed:
         return claims.placed[key]
     placement = _place_beside(cache, snapshot, pod, node, others, budget)
@@ -166,6 +166,8 @@ class PlacementKey(NamedTuple):
     others: tuple[Claim, ...]
     """What other pods claim on the node."""
     budget: Budget | None
+    kept: Hashable
+    """What is kept there for nominated pods, which the stamp does not stand for."""
 
 
 def _place_beside(

@@ -4,6 +4,9 @@ Why it exists: this is the answer to kube-scheduler's filter. It must not know t
 and changes nothing; a pod's own booking never counts against it.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from accounting.answers.rejection import node_codes
@@ -30,11 +33,13 @@ def filter_nodes(
     own: tuple[int, Snapshot] | None = None,
     quota: QuotaCheck = UNLIMITED,
     verdicts: Verdicts | None = None,
+    kept: Mapping[int, Snapshot] = MappingProxyType({}),
 ) -> Verdict:
     """Judge the asked rows of a snapshot; -1 stands for a node that is not known.
 
     `own`: the row where this pod is booked already, and the one-row state of that node without it. `quota`: what the
-    quotas of the pod's namespace say of it. `verdicts`: what was said before on snapshots of the same cache.
+    quotas of the pod's namespace say of it. `verdicts`: what was said before on snapshots of the same cache. `kept`:
+    rows on which room is kept for pods that go before this one, and the one-row state of these nodes with that.
     """
     if not pod.asks:
         return _uniform(len(rows), None)
@@ -42,7 +47,7 @@ def filter_nodes(
         return _uniform(len(rows), Code.INVALID_REQUEST)
     if quota.exceeded:
         return _uniform(len(rows), Code.QUOTA_EXCEEDED)
-    return filter_demand(snapshot, Demand.of(pod), rows, own, quota.budget, verdicts)
+    return filter_demand(snapshot, Demand.of(pod), rows, own, quota.budget, verdicts, kept)
 
 
 def filter_demand(
@@ -52,6 +57,7 @@ def filter_demand(
     own: tuple[int, Snapshot] | None = None,
     budget: Budget | None = None,
     verdicts: Verdicts | None = None,
+    kept: Mapping[int, Snapshot] = MappingProxyType({}),
 ) -> Verdict:
     """Judge the asked rows for what a pod asks; see `filter_nodes`."""
     known = rows >= 0
@@ -61,11 +67,11 @@ def filter_demand(
         verdict = _judge(snapshot.take(asked), demand, snapshot, asked, budget)
     else:
         verdict = _every_row(snapshot, demand, budget, verdicts).of(np.maximum(rows, 0))
-    if own is not None:
-        row, without = own
-        single = _judge(without, demand, without, np.arange(without.columns), budget)
+    for row, alone in (*kept.items(), *(() if own is None else (own,))):
         here = np.flatnonzero(rows == row)
-        verdict.put(here, single.of(np.zeros_like(here)))
+        if len(here):
+            single = _judge(alone, demand, alone, np.arange(alone.columns), budget)
+            verdict.put(here, single.of(np.zeros_like(here)))
     return _with_unknown(verdict, ~known)
 
 
@@ -132,7 +138,7 @@ def _judge_part(view: View, demand: Demand, snapshot: Snapshot, rows: Rows, budg
         part = view if len(failing) == view.columns else view.take(failing)
         codes[failing] = node_codes(part, fit, demand, snapshot, failing)
         codes[failing] = _node_level(part, codes[failing], count_fits[failing], _card_count(part, demand, snapshot))
-        unresolvable[failing] = _hopeless(demand, snapshot)[rows[failing]]
+        unresolvable[failing] = hopeless(demand, snapshot)[rows[failing]]
     verdict = Verdict(feasible, codes, unresolvable, fit.searched)
     own = None if budget is None else budget.of_vendor(demand.selection.vendor)
     if own is not None and own.mib_of_shared_cards is not None:
@@ -169,7 +175,7 @@ def _keep_budget(verdict: Verdict, view: View, demand: Demand, snapshot: Snapsho
     verdict.unresolvable[limited] = False
 
 
-def _hopeless(demand: Demand, snapshot: Snapshot) -> BoolArray:
+def hopeless(demand: Demand, snapshot: Snapshot) -> BoolArray:
     """Return (row,): the nodes that surely could not take such a pod even with every pod gone."""
     known = snapshot.hopeless.get(demand)
     if known is None:

@@ -5,7 +5,7 @@ and everything derived from one state is computed once. It must not know pods be
 reachable from a snapshot changes after it was taken.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 
@@ -140,6 +140,8 @@ class Snapshot(View):
         """The numbers in `NodeArrays.vendor`, by key."""
         self.layouts: Sequence[MigLayout] = ((),)
         """MIG layouts, by the numbers in `NodeArrays.layout`; the first one stands for no MIG mode."""
+        self.kept: Hashable = ()
+        """What is held beside what the stamps stand for; see `alone`."""
         if previous is not None and previous.node_generation == node_generation:
             for name in ("lookup", "hopeless", "name_rank", "capacity", "type_ids", "mode_ids"):
                 if name in previous.__dict__:
@@ -196,6 +198,18 @@ class Snapshot(View):
     def _texts(self, numbers: Int32Array) -> tuple[tuple[str, int], ...]:
         used = {int(number) for number in np.unique(numbers[self.nodes.present])}
         return tuple((text, number) for text, number in self.ids.items() if number in used)
+
+    def alone(self, node: str, view: View, kept: Hashable) -> "Snapshot":
+        """Return the snapshot of one node, as a view of one column shows it.
+
+        `kept`: what the column holds beside what the snapshot does; with it equal stamps mean equal rows again.
+        """
+        single = Snapshot(
+            self.generation, self.node_generation, {node: 0}, self.ids, (view.nodes, view.requested), None
+        )
+        single.topologies, single.vendors, single.layouts = self.topologies, self.vendors, self.layouts
+        single.stamps, single.kept = self.stamps[[self.rows[node]]], kept
+        return single
 
     def rows_of(self, names: Iterable[str]) -> Rows:
         """Return each name's row, -1 for a node that is not known."""

@@ -5,7 +5,7 @@ share. It must not change anything. Invariants: both charges are those of the po
 out of a sum for a pod is exactly what that pod has in it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from accounting.holdings import Total
 from accounting.pod import Pod
@@ -37,6 +37,20 @@ class Charges:
         return self._quotas.check(
             pod, lambda selector, vendor=None: self._used_without(pod, selector, vendor), mig=self._cache.has_mig
         )
+
+    def check_without(self, pod: Pod, gone: Sequence[PodRecord]) -> QuotaCheck:
+        """Return `check` as it would be with these pods gone as well."""
+        others = [record for record in gone if record.namespace == pod.namespace]
+        if not others:
+            return self.check(pod)
+
+        def used(selector: Selector, vendor: str | None = None) -> Total:
+            total = self._used_without(pod, selector, vendor)
+            key = vendor or self._settings.vendor.key
+            held = [dict(each.held_totals).get(key, Total()) for each in others if selects(selector, each.scope)]
+            return Total(*(whole - sum(part) for whole, *part in zip(total, *held, strict=True)))
+
+        return self._quotas.check(pod, used, mig=self._cache.has_mig)
 
     def used(self, limit: Limit) -> int:
         """Return what the pods that a limit counts are charged now."""

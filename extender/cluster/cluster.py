@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from accounting.answers import Claim, Claims, Placement, explain_node, place_beside, problem_counts, problems
+from accounting.disruption import DisruptionBudget
 from accounting.holdings import Held
 from accounting.node import Node
 from accounting.packing.scorer import Packing
@@ -23,7 +24,9 @@ from accounting.state.cache import Cache
 from accounting.status import Problem, ProblemCode, Reason
 from extender.cluster.charges import Charges
 from extender.cluster.events import Events
+from extender.cluster.nominations import Nominations
 from extender.cluster.podstore import PodStore
+from extender.cluster.residents import Residents
 from extender.config import Settings
 
 #: Pods from which the expected workload is learned: enough for rare large pods to show, few enough to stay current.
@@ -38,6 +41,7 @@ class Objects:
     pods: tuple[Pod, ...] = ()
     quotas: tuple[Quota, ...] = ()
     problems: tuple[Problem, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
 
 
 class Cluster:
@@ -65,6 +69,8 @@ class Cluster:
         self.quotas = QuotaTable(*settings.vendors)
         self._pods = PodStore()
         self.charges = Charges(settings, self.quotas, self.cache, self._pods)
+        self.residents = Residents(self.cache, self._pods.bare)
+        self.nominations = Nominations(self.cache, self.residents)
         self._uids: dict[tuple[str, str], str] = {}  # namespace, name -> UID
         self._from_files: set[str] = set()  # UIDs of pods that only files told of
         self._seen: OrderedDict[str, None] = OrderedDict()  # UIDs of pods that only /filter told of, oldest first
@@ -83,7 +89,7 @@ class Cluster:
     @property
     def version(self) -> tuple[int, int]:
         """Changes whenever an answer may change."""
-        return self.cache.generation, self._changes
+        return self.cache.generation, self._changes + self.nominations.version
 
     def knows(self, uid: str) -> bool:
         """Whether a pod is known."""
@@ -127,7 +133,7 @@ class Cluster:
 
         What others claim there keeps its room if that can be; else it is as if nobody claimed anything.
         """
-        snapshot, quota = self.cache.snapshot(), self.quota_check(pod)
+        snapshot, quota = self.nominations.of_node(pod, node) or self.cache.snapshot(), self.quota_check(pod)
         if self.claims is not None and not quota.exceeded:
             beside = place_beside(self.cache, snapshot, pod, node, self.claims, quota.budget)
             if beside is not None:
@@ -159,6 +165,8 @@ class Cluster:
             self.cache.add_node(node)
         for quota in files.quotas:
             self.quotas.put(quota)
+        for budget in files.budgets:
+            self.residents.budgets.put(budget)
         for pod in files.pods:
             if self._is_told_by_files(pod):
                 self._put(pod)
@@ -241,6 +249,7 @@ class Cluster:
         self._seen.pop(uid, None)
         self._from_files.discard(uid)
         self.cache.remove_pod(uid)
+        self.nominations.gone(uid)
 
     def bind(self, pod: Pod) -> None:
         """Record a pod that was bound here, with its node and its cards."""
@@ -348,6 +357,12 @@ class Cluster:
         if pod.uid not in self.cache.cardless_pods:
             self.note_arrival(pod)
         self.cache.put_cardless_pod(pod.uid, str(pod.node), pod.cpu_milli)
+        self.residents.put_cardless(pod)
+
+    def remove_cardless_pod(self, uid: str) -> None:
+        """Record that such a pod has ended or is gone."""
+        self.cache.remove_cardless_pod(uid)
+        self.residents.remove_cardless(uid)
 
     def put_quota(self, quota: Quota) -> bool:
         """Record a quota object as it is now; returns whether its limits changed, as opposed to its status."""
@@ -393,6 +408,7 @@ class Cluster:
             # No text gives these back.
             pod = pod.with_allocation(rows)
         self._pods.put(pod)
+        self.nominations.told(known, pod)
         if replaces or earlier is None:
             self._uids[pod.namespace, pod.name] = pod.uid
         self._seen.pop(pod.uid, None)
@@ -421,6 +437,10 @@ class Cluster:
         for node in self._files.nodes:
             if node.name not in nodes:
                 self.cache.remove_node(node.name)
+        budgets = {(budget.namespace, budget.name) for budget in files.budgets}
+        for budget in self._files.budgets:
+            if (budget.namespace, budget.name) not in budgets:
+                self.residents.budgets.remove(budget.namespace, budget.name)
         for quota in self._files.quotas:
             if (quota.namespace, quota.name) not in quotas:
                 self.quotas.remove(quota.namespace, quota.name)

@@ -10,17 +10,27 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
+from accounting.disruption import DisruptionBudget
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.quota import Quota
 from accounting.status import Problem, ProblemCode
 from extender.cluster.cluster import Objects
 from extender.config import Settings
-from extender.convert import InputError, Manifest, convert_node, convert_pod, convert_quota, misnamed, read_manifests
-from extender.wire import core_v1
+from extender.convert import (
+    InputError,
+    Manifest,
+    convert_disruption_budget,
+    convert_node,
+    convert_pod,
+    convert_quota,
+    misnamed,
+    read_manifests,
+)
+from extender.wire import core_v1, policy_v1
 
 _EXAMPLE = "example-cluster.yaml"
-_Named = TypeVar("_Named", core_v1.Node, core_v1.Pod, core_v1.ResourceQuota)
+_Named = TypeVar("_Named", core_v1.Node, core_v1.Pod, core_v1.ResourceQuota, policy_v1.PodDisruptionBudget)
 
 
 def example_cluster() -> str:
@@ -50,10 +60,11 @@ def garbage_collector_paused() -> Iterator[None]:
 
 
 def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
-    """Convert Node, Pod and ResourceQuota objects; other kinds are passed over."""
+    """Convert Node, Pod, ResourceQuota and PodDisruptionBudget objects; other kinds are passed over."""
     nodes: dict[str, Node] = {}
     pods: dict[str, Pod] = {}
     quotas: dict[tuple[str, str], Quota] = {}
+    budgets: dict[tuple[str, str], DisruptionBudget] = {}
     problems: list[Problem] = []
     for manifest in manifests:
         try:
@@ -66,9 +77,18 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
             elif manifest.kind == "ResourceQuota":
                 quota = convert_quota(_named(manifest, core_v1.ResourceQuota), settings)
                 quotas[quota.namespace, quota.name] = quota
+            elif manifest.kind == "PodDisruptionBudget":
+                budget = convert_disruption_budget(_named(manifest, policy_v1.PodDisruptionBudget))
+                budgets[budget.namespace, budget.name] = budget
         except InputError as error:
             problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
-    return Objects(tuple(nodes.values()), tuple(pods.values()), tuple(quotas.values()), tuple(problems))
+    return Objects(
+        tuple(nodes.values()),
+        tuple(pods.values()),
+        tuple(quotas.values()),
+        tuple(problems),
+        tuple(budgets.values()),
+    )
 
 
 def checked_pod(manifest: Manifest, settings: Settings) -> Pod:
@@ -87,6 +107,7 @@ _PROBLEM_OF_KIND = {
     "Node": ProblemCode.UNREADABLE_REGISTER,
     "Pod": ProblemCode.UNDECODABLE_ALLOCATION,
     "ResourceQuota": ProblemCode.UNKNOWN_QUOTA_KEY,
+    "PodDisruptionBudget": ProblemCode.UNREADABLE_BUDGET,
 }
 
 

@@ -15,6 +15,7 @@ from extender.convert.annotations import (
     first_illegal_key,
     scheduler_keys,
 )
+from extender.convert.disruption import convert_disruption_budget
 from extender.convert.manifests import InputError, Manifest, parse_manifests, read_manifests
 from extender.convert.names import misnamed
 from extender.convert.node import convert_node, convert_quota
@@ -44,6 +45,7 @@ __all__ = [
     "annotation_bytes",
     "bind_annotations",
     "bind_labels",
+    "convert_disruption_budget",
     "convert_node",
     "convert_pod",
     "convert_quota",

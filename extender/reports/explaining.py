@@ -25,7 +25,7 @@ def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
     pod = pod._replace(uid=booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
     scores = _scores(cluster, pod, names, quota)
-    nodes = [_node(cluster.cache, pod, name, scores.get(name, 0), quota) for name in names]
+    nodes = [_node(cluster, pod, name, scores.get(name, 0), quota) for name in names]
     limits = _quotas(cluster, pod)
     answer = {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
     return answer | ({"ignored": [str(each) for each in pod.ignored]} if pod.ignored else {})
@@ -56,13 +56,14 @@ def booked_uid(cluster: Cluster, pod: Pod) -> str:
     return pod.uid
 
 
-def _node(cache: Cache, pod: Pod, name: str, score: int, quota: QuotaCheck) -> dict[str, Any]:
-    record = cache.pods.get(pod.uid)
+def _node(cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck) -> dict[str, Any]:
+    cache = cluster.cache
+    record, snapshot = cache.pods.get(pod.uid), cluster.nominations.of_node(pod, name)
     if record is not None and record.node == name:
-        cache = cache.node_without(pod.uid)
+        cache, snapshot = cache.node_without(pod.uid), None
     blockers = tuple(each.key for each in cache.pods_on(name) if each.blocks is not None)
     outcome = explain_node(
-        cache.snapshot(), pod, name, cache.positions(name), blockers, quota, _unreadable_register(cache, name)
+        snapshot or cache.snapshot(), pod, name, cache.positions(name), blockers, quota, _unreadable_register(cache, name)
     )
     if isinstance(outcome, Placement) and quota.budget is not None:
         total, _ = pod_total(pod.containers, outcome.allocation)
@@ -79,8 +80,8 @@ def _unreadable_register(cache: Cache, name: str) -> str:
 def _scores(cluster: Cluster, pod: Pod, names: list[str], quota: QuotaCheck) -> dict[str, int]:
     snapshot = cluster.cache.snapshot()
     rows = snapshot.rows_of(names)
-    own = cluster.cache.own_row(pod.uid)
-    feasible = np.flatnonzero(filter_nodes(snapshot, pod, rows, own, quota).feasible)
+    own, kept = cluster.cache.own_row(pod.uid), cluster.nominations.rows(pod)
+    feasible = np.flatnonzero(filter_nodes(snapshot, pod, rows, own, quota, kept=kept).feasible)
     values = cluster.packing.values(snapshot, pod, rows[feasible])
     scores = score_nodes(snapshot, rows[feasible], pod.policies.node, values=values)
     return {names[int(feasible[place])]: score for place, score in scores}

@@ -42,7 +42,7 @@ def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Wh
     cache, snapshot, quota = cluster.cache, cluster.cache.snapshot(), cluster.quota_check(pod)
     names = cache.node_names()
     rows = snapshot.rows_of(names)
-    verdict = filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), quota)
+    verdict = filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), quota, kept=cluster.nominations.rows(pod))
     feasible = np.flatnonzero(verdict.feasible)
     answer: Why = {
         "pod": pod.key,

@@ -49,7 +49,8 @@ class Feasible(NamedTuple):
         if snapshot.node_generation != self.node_generation:
             return None
         own, quota = cache.own_row(self.pod.uid), cluster.quota_check(self.pod)
-        feasible = filter_nodes(snapshot, self.pod, self.rows, own, quota, verdicts).feasible
+        kept = cluster.nominations.rows(self.pod)
+        feasible = filter_nodes(snapshot, self.pod, self.rows, own, quota, verdicts, kept).feasible
         if feasible.all():
             return self.names, self.rows
         return list(compress(self.names, feasible.tolist())), self.rows[feasible]

@@ -23,6 +23,7 @@ from extender.convert import convert_node, convert_pod, misnamed
 from extender.verbs.decisions import Decision, Decisions
 from extender.verbs.feasible import Encoded, Feasible
 from extender.verbs.hooks import Hooks
+from extender.verbs.preempting import victims
 from extender.verbs.texts import WIRE_TEXTS, wire_text
 from extender.wire import core_v1
 from extender.wire import extender_v1 as wire
@@ -126,9 +127,11 @@ class Verbs:
         return wire.encode_binding(why_not)
 
     def preempt(self, body: bytes) -> bytes:
-        """Echo the offered candidates; choosing victims is not done yet."""
+        """Choose whom to evict on the offered nodes. Raises `wire.WireError` when there is nothing to judge."""
         self.check_ready()
-        return self._told("preempt", body, encode_victims(decode_preemption(body).candidates))
+        args = decode_preemption(body)
+        pod = convert_pod(args.pod, self.cluster.settings)._replace(node=None, allocation=None)
+        return self._told("preempt", body, encode_victims(victims(self.cluster, args, pod)))
 
     def _book(self, pod: Pod, node: str) -> str:
         """Book a pod on a node; returns why not, or an empty text."""
@@ -259,7 +262,9 @@ def _judge(
         names[:] = wire.unique(names)
         rows = snapshot.rows_of(names)
     own, quota = cache.own_row(pod.uid), cluster.quota_check(pod)
-    return rows, filter_nodes(snapshot, pod, rows, own, quota, verdicts)
+    # The rows of a trial with other nodes are not those of the cluster.
+    kept = cluster.nominations.rows(pod) if cache is cluster.cache else {}
+    return rows, filter_nodes(snapshot, pod, rows, own, quota, verdicts, kept)
 
 
 def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:

@@ -20,6 +20,8 @@ NULL_VICTIMS = b'{"NodeNameToMetaVictims":null}'
 #: bodies written by hand; in a longer one they are an error.
 _LONGEST_FOLDED_BYTES = 2**20
 _NULL = b"null"
+#: Keys of volumes that every node can give to any number of pods.
+_LOCAL_VOLUMES = frozenset({"name", "configMap", "secret", "projected", "downwardAPI", "emptyDir", "hostPath"})
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -32,20 +34,57 @@ class Victim(NamedTuple):
 
 
 class Victims(NamedTuple):
-    """What a candidate node would cost."""
+    """Who is to be evicted on a node."""
 
     pods: tuple[Victim, ...] = ()
     pdb_violations: int = 0
-    """NumPDBViolations: kube-scheduler orders candidates by it first."""
+    """NumPDBViolations: kube-scheduler orders nodes by it first."""
+
+
+class Candidate(NamedTuple):
+    """A node, and whom kube-scheduler would evict there."""
+
+    raw: list[msgspec.Raw]
+    """The victims as they came."""
+    pdb_violations: int = 0
+
+    def pods(self) -> tuple[Victim, ...]:
+        """Return the victims. A pod that is null or no object, and one without a UID, is left out."""
+        return tuple(victim for pod in self.raw if (victim := _victim(pod)) is not None)
 
 
 class PreemptionArgs(NamedTuple):
     """A decoded preempt request."""
 
+    raw_pod: bytes
     pod: Pod
     """The preemptor."""
-    candidates: dict[str, Victims]
+    candidates: dict[str, Candidate]
     """By node name, in the request's order. NodeNameToMetaVictims goes before NodeNameToVictims."""
+
+
+class _Port(msgspec.Struct):
+    hostPort: int | None = None
+
+
+class _Container(msgspec.Struct):
+    ports: list[_Port] | None = None
+
+
+class _Spread(msgspec.Struct):
+    whenUnsatisfiable: str | None = None
+
+
+class _Spec(msgspec.Struct):
+    initContainers: list[_Container] | None = None
+    containers: list[_Container] | None = None
+    topologySpreadConstraints: list[_Spread] | None = None
+    resourceClaims: list[msgspec.Raw] | None = None
+    volumes: list[dict[str, msgspec.Raw]] | None = None
+
+
+class _PlainPod(msgspec.Struct):
+    spec: _Spec | None = None
 
 
 class _Candidate(msgspec.Struct):
@@ -80,6 +119,7 @@ class _VictimPod(msgspec.Struct):
 
 _args_decoder = msgspec.json.Decoder(_Args)
 _raw_args_decoder = msgspec.json.Decoder(_RawArgs)
+_plain_decoder = msgspec.json.Decoder(_PlainPod)
 _pod_decoder = msgspec.json.Decoder(Pod)
 _victim_decoder = msgspec.json.Decoder(_VictimPod | None)
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -90,8 +130,7 @@ _int_decoder = msgspec.json.Decoder(_Int64)
 def decode_preemption(body: bytes) -> PreemptionArgs:
     """Read ExtenderPreemptionArgs.
 
-    A candidate or a pod that is null or no object, and a pod without a UID, is left out. Raises `WireError` if there
-    is no pod or no map of candidates.
+    A candidate that is null or no object is left out. Raises `WireError` if there is no pod or no map of candidates.
     """
     check_density(body)
     try:
@@ -101,16 +140,32 @@ def decode_preemption(body: bytes) -> PreemptionArgs:
         if args.Pod is msgspec.UNSET or bytes(args.Pod) == _NULL or not isinstance(offered, dict):
             raise WireError("NodeNameToMetaVictims: null: the request has no pod or no candidates")
         candidates = {
-            name: Victims(
-                tuple(victim for pod in candidate.Pods or () if (victim := _victim(pod)) is not None),
-                candidate.NumPDBViolations or 0,
-            )
+            name: Candidate(candidate.Pods or [], candidate.NumPDBViolations or 0)
             for name, candidate in offered.items()
             if candidate is not None
         }
-        return PreemptionArgs(_pod_decoder.decode(args.Pod), candidates)
+        return PreemptionArgs(bytes(args.Pod), _pod_decoder.decode(args.Pod), candidates)
     except UNREADABLE as error:
         raise WireError(f"request body: {error}") from None
+
+
+def decode_plain(raw_pod: bytes) -> bool:
+    """Return whether nothing but resources and affinity can keep a pod, JSON, from a node with other pods.
+
+    False also where that cannot be told: a host port, a hard topology spread, a volume that only some nodes or some
+    pods can have, a claim to devices.
+    """
+    try:
+        spec = _plain_decoder.decode(raw_pod).spec or _Spec()
+    except UNREADABLE:
+        return False
+    containers = (*(spec.initContainers or ()), *(spec.containers or ()))
+    return not (
+        any(port.hostPort for each in containers for port in each.ports or ())
+        or any(each.whenUnsatisfiable != "ScheduleAnyway" for each in spec.topologySpreadConstraints or ())
+        or spec.resourceClaims
+        or any(not _LOCAL_VOLUMES.issuperset(each) for each in spec.volumes or ())
+    )
 
 
 def encode_victims(candidates: Mapping[str, Victims]) -> bytes:

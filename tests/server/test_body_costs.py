@@ -78,7 +78,7 @@ def test_whole_victims_are_read_in_two_passes(skipping: float) -> None:
     body = _whole_victims()
     args = decode_preemption(body)
     assert len(args.candidates) > 100
-    assert all(len(each.pods) == 10 and each.pods[0].raw is not None for each in args.candidates.values())
+    assert all(len(each.pods()) == 10 and each.pods()[0].raw is not None for each in args.candidates.values())
     _check(lambda: decode_preemption(body), len(body), skipping)
 
 

@@ -5,6 +5,7 @@ Nothing here evicts anybody.
 
 from accounting.answers.preemption.candidates import NodePod, Occupied, Preemptor, Standing
 from accounting.answers.preemption.node_search import NoVictims, Offer, Outcome
+from accounting.answers.preemption.nominated import beside_kept, kept_for
 from accounting.answers.preemption.order import Cost, cost_of, violations
 from accounting.answers.preemption.preempt import preempt
 from accounting.answers.preemption.search import Victims
@@ -19,7 +20,9 @@ __all__ = [
     "Preemptor",
     "Standing",
     "Victims",
+    "beside_kept",
     "cost_of",
+    "kept_for",
     "preempt",
     "violations",
 ]

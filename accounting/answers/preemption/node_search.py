@@ -15,7 +15,7 @@ import numpy as np
 
 from accounting.answers.preemption.candidates import NodePod, Occupied, Preemptor, Standing, evictable, may_evict
 from accounting.answers.preemption.order import NOTHING
-from accounting.answers.preemption.removal import Masks, amounts_of, removal_of
+from accounting.answers.preemption.removal import Masks, removal_of, sum_of
 from accounting.answers.preemption.room import RoomCheck
 from accounting.answers.preemption.search import Question, Search, Victims, search
 from accounting.answers.preemption.ways import Set
@@ -75,9 +75,9 @@ class NodeSearch:
         gone = {preemptor.pod.uid, *(record.uid for record in (*leaving, *records))}
         staying = [*(pod.record for pod in occupied.pods if pod.uid not in gone), *to_come]
         self.removal = removal_of(snapshot, occupied.row, self._positions, records, staying)
-        self.also_gone = amounts_of(snapshot, self._positions, leaving).sum(axis=0)
+        self.also_gone = sum_of(snapshot, self._positions, leaving)
         """Of those that are leaving, less what is kept for others."""
-        self.also_gone -= amounts_of(snapshot, self._positions, to_come).sum(axis=0)
+        self.also_gone -= sum_of(snapshot, self._positions, to_come)
         self._question = Question(
             candidates=self._candidates,
             alike=_alike(self._candidates, offered),
@@ -123,7 +123,7 @@ class NodeSearch:
                 # Offered pods that are not known here are evicted in any case.
                 self.outcome = NoVictims.WAIT if self._all_known else Victims((), NOTHING)
                 return False
-            self._search = search(self._with_cards() if only_cards and not self._is_offered else self._question)
+            self._search = search(self._with_cards() if only_cards and self._has_any_room() else self._question)
             self.asked = next(self._search)
         except StopIteration as end:
             self.outcome = NoVictims.NOT_ENOUGH if end.value is None else end.value
@@ -142,12 +142,17 @@ class NodeSearch:
             return True
         return self._room is not None and self._room.suffices(self._candidates[at] for at in chosen)
 
+    def _has_any_room(self) -> bool:
+        """Whether any set with a pod in it leaves the room that kube-scheduler wants."""
+        if not self._is_offered:
+            return True
+        return self._room is not None and all(self._room.suffices((pod,)) for pod in self._candidates)
+
     def _with_cards(self) -> Question:
         """Return the question with the cards that each candidate frees."""
-        cards = [
-            frozenset(self._positions[use.uuid] for use in pod.record.peak if use.uuid in self._positions)
-            for pod in self._candidates
-        ]
+        bits = {uuid: 1 << position for uuid, position in self._positions.items()}
+        # A pod is on a card once, so that the sum is the union.
+        cards = [sum(bits.get(use.uuid, 0) for use in pod.record.peak) for pod in self._candidates]
         asked = [request.count for each in self._preemptor.pod.containers for request in each.requests]
         return replace(self._question, cards=tuple(cards), most_cards=sum(asked))
 

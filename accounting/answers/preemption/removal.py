@@ -66,6 +66,12 @@ def amounts_of(snapshot: Snapshot, positions: Mapping[str, int], pods: Sequence[
     return amounts
 
 
+def sum_of(snapshot: Snapshot, positions: Mapping[str, int], pods: Sequence[PodRecord]) -> Int64Array:
+    """Return (number,): what these pods add to a node together."""
+    total: Int64Array = amounts_of(snapshot, positions, pods).sum(axis=0)
+    return total
+
+
 def without(snapshot: Snapshot, removals: Sequence[tuple[Removal, Masks, Int64Array]]) -> View:
     """Return one column per set.
 
@@ -83,8 +89,7 @@ def without(snapshot: Snapshot, removals: Sequence[tuple[Removal, Masks, Int64Ar
     requested.count[:] -= gone[:, devices * _PER_CARD]
     requested.further_count[:] -= gone[:, devices * _PER_CARD + 1 : -1].T
     requested.node_blocks[:] -= gone[:, -1].astype(np.int32)
-    if len(snapshot.layouts) > 1:
-        _put_slices(view, removals)
+    _put_slices(view, removals)
     return view.refreshed()
 
 
@@ -102,6 +107,14 @@ def _slice_holders(
         removable = tuple((place, bits) for place, record in enumerate(pods) if (bits := _slices(layout, uuid, record)))
         cards.append((position, _together(held), removable))
     return SliceHolders(tuple(cards)) if cards else None
+
+
+def slices_of_cards(
+    snapshot: Snapshot, row: int, positions: Mapping[str, int], pods: Sequence[PodRecord]
+) -> dict[int, int]:
+    """Return the slices of a node's cards in MIG mode that these pods hold together, by device position."""
+    holders = _slice_holders(snapshot, row, positions, [], pods)
+    return {} if holders is None else {position: bits for position, bits, _ in holders.cards}
 
 
 def _slices(layout: MigLayout, uuid: str, record: PodRecord) -> int:

@@ -41,8 +41,8 @@ class Question:
     """The most important first."""
     alike: tuple[object, ...]
     """Of each candidate: equal for those of which it does not matter which one goes, but for their cost."""
-    cards: tuple[frozenset[int], ...] | None
-    """Of each candidate: the cards that it frees. None: something else than cards is short too."""
+    cards: tuple[int, ...] | None
+    """Of each candidate: the cards that it frees, as bits. None: something else than cards is short too."""
     most_cards: int
     """On how many cards the pod has its containers at most."""
     required: Set = ()

@@ -9,8 +9,10 @@ containers for: some victim would then free a card for nobody.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from heapq import heappop, heappush
 from itertools import accumulate
+from operator import and_
 
 from accounting.answers.preemption.candidates import NodePod
 from accounting.answers.preemption.order import Cost, cost_of, violations
@@ -42,7 +44,7 @@ class Ways:
         adds = [pod.priority - _LEAST for pod in candidates]
         self._least_after = [*reversed(list(accumulate(reversed(adds), min))), 0]
         self._twin = _cheaper_twins(candidates, alike)
-        self._cards: Sequence[frozenset[int]] | None = None
+        self._cards: Sequence[int] | None = None
         self._most_cards = 0
         # A set with its cost, or the promise (True) of all sets that have one pod more.
         self._heap: list[tuple[Cost, bool, Set, int]] = []
@@ -54,8 +56,8 @@ class Ways:
             if pod.priority >= lowest:
                 self._push(cost_of([pod], allowed), (at,), at + 1)
 
-    def keep_to_cards(self, cards: Sequence[frozenset[int]], most: int) -> None:
-        """Leave out sets that free more than so many cards. `cards`: those that each candidate frees."""
+    def keep_to_cards(self, cards: Sequence[int], most: int) -> None:
+        """Leave out sets that free more than so many cards. `cards`: those that each candidate frees, as bits."""
         self._cards, self._most_cards = cards, most
 
     def next(self, most: int) -> list[Set]:
@@ -108,7 +110,8 @@ class Ways:
     def _is_too_wide(self, chosen: Set) -> bool:
         if self._cards is None:
             return False
-        return not _coverable([self._cards[at] for at in chosen if at not in self._required], self._most_cards)
+        sets = [self._cards[at] for at in chosen if at not in self._required and self._cards[at]]
+        return not _coverable(sets, self._most_cards)
 
 
 def _freed(pod: NodePod) -> tuple[int, int, int]:
@@ -116,14 +119,19 @@ def _freed(pod: NodePod) -> tuple[int, int, int]:
     return sum(use.slots for use in uses), sum(use.memory for use in uses), sum(use.cores for use in uses)
 
 
-def _coverable(sets: list[frozenset[int]], most: int) -> bool:
-    """Whether so few cards can be named that each set has one of them."""
+def _coverable(sets: list[int], most: int) -> bool:
+    """Whether so few cards can be named that each set of cards, as bits, has one of them."""
     if not sets:
         return True
-    if most == 0:
-        return False
-    fewest = min(sets, key=frozenset.__len__)
-    return any(_coverable([cards for cards in sets if card not in cards], most - 1) for card in sorted(fewest))
+    if most <= 1:
+        return most == 1 and reduce(and_, sets) != 0
+    fewest = min(sets, key=int.bit_count)
+    while fewest:
+        card = fewest & -fewest
+        if _coverable([cards for cards in sets if not cards & card], most - 1):
+            return True
+        fewest ^= card
+    return False
 
 
 def _cheaper_twins(candidates: Sequence[NodePod], alike: Sequence[object]) -> list[int | None]:

@@ -72,7 +72,7 @@ class PodTable:
             if pod.node is not None and not pod.terminal:
                 self._cluster.put_cardless_pod(pod)
             else:
-                self._cluster.cache.remove_cardless_pod(pod.uid)
+                self._cluster.remove_cardless_pod(pod.uid)
             return pod.with_allocation(rows)
         new, known = pod_facts(wire, self._keys), self._facts.pods.get(pod.uid)
         if known is not None and not by_read and is_older(new.resource_version, known.resource_version):
@@ -95,7 +95,7 @@ class PodTable:
     def gone(self, uid: str) -> None:
         """A pod has ended, its object is gone, or it concerns no cards."""
         self._forget(uid)
-        self._cluster.cache.remove_cardless_pod(uid)
+        self._cluster.remove_cardless_pod(uid)
 
     def unlisted(self, uid: str) -> bool:
         """A list did not name a pod. Returns whether it is given up; else a read decides, or filter was ahead."""

@@ -1,0 +1,99 @@
+"""kube-scheduler's preempt: which of the offered nodes to keep, and whom to evict there.
+
+Why it exists: kube-scheduler chooses victims by counts and asks which of them, and whom else, the cards need. It must
+not evict. Invariants: only offered nodes are answered, each with at least one victim; every victim was offered or is a
+pod of lower priority on that node; a pod that asks for no card gets back what was offered.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+from accounting.answers import hopeless
+from accounting.answers.preemption import NoVictims, Offer, Outcome, Preemptor, preempt
+from accounting.demand import Demand
+from accounting.pod import Pod
+from extender.cluster import Cluster
+from extender.wire.preemption_v1 import Candidate, PreemptionArgs, Victim, Victims, decode_plain
+
+#: Nodes that are looked at: kube-scheduler takes one, and offers 100 or a tenth of all by default.
+MOST_NODES = 96
+#: Nodes that are looked at together. Where these give enough to choose from, the others are left out.
+_AT_ONCE = 32
+#: So many answers are enough to choose from.
+_ENOUGH = 16
+
+
+def victims(cluster: Cluster, args: PreemptionArgs, pod: Pod) -> Mapping[str, Victims]:
+    """Return the victims by node, in the request's order. `pod`: the preemptor, unbound."""
+    if not pod.asks:
+        return {name: Victims(tuple(each.pods()), each.pdb_violations) for name, each in args.candidates.items()}
+    if pod.invalid or pod.info.never:
+        return {}
+    preemptor = preemptor_of(cluster, pod, plain=decode_plain(args.raw_pod))
+    found: dict[str, Victims] = {}
+    names = iter(_promising(cluster, pod, args.candidates))
+    looked_at = 0
+    while looked_at < MOST_NODES and len(found) < _ENOUGH:
+        some = list(islice(names, _AT_ONCE))
+        if not some:
+            break
+        looked_at += len(some)
+        found |= _on(cluster, preemptor, {name: args.candidates[name] for name in some})
+    return {name: found[name] for name in args.candidates if name in found}
+
+
+def preemptor_of(cluster: Cluster, pod: Pod, *, plain: bool) -> Preemptor:
+    """Return a pod as one that needs room. `plain`: nothing but resources can keep it from a node."""
+    info = pod.info
+    room = None if info.room is None else info.room._replace(plain=plain and info.room.plain)
+    vendors = cluster.settings.vendors
+    ignored = frozenset(name for vendor in vendors for name in vendor.resources if name != vendor.count_resource)
+    quota = partial(cluster.charges.check_without, pod) if cluster.quotas.limits_of(pod.namespace) else None
+    return Preemptor(pod, info.priority, room, info.never, quota, ignored)
+
+
+def _promising(cluster: Cluster, pod: Pod, candidates: Mapping[str, Candidate]) -> Sequence[str]:
+    """Return the nodes that could take the pod with all their pods gone, those with the fewest victims first."""
+    nodes = [name for name in candidates if name in cluster.cache.nodes]
+    if len(nodes) > _AT_ONCE:
+        snapshot = cluster.cache.snapshot()
+        too_small = hopeless(Demand.of(pod), snapshot)[snapshot.rows_of(nodes)].tolist()
+        nodes = [name for name, small in zip(nodes, too_small, strict=True) if not small]
+
+    def key(name: str) -> tuple[int, int, str]:
+        offered = candidates[name]
+        return offered.pdb_violations, len(offered.raw), name
+
+    return sorted(nodes, key=key)
+
+
+def _on(cluster: Cluster, preemptor: Preemptor, candidates: Mapping[str, Candidate]) -> Iterator[tuple[str, Victims]]:
+    """Return the victims on these nodes."""
+    offered = {name: each.pods() for name, each in candidates.items()}
+    offers = [
+        Offer(occupied, tuple(victim.uid for victim in offered[name]), cluster.nominations.before(preemptor, name))
+        for name in candidates
+        if (occupied := cluster.residents.occupied(name)) is not None
+    ]
+    outcomes = preempt(cluster.cache.snapshot(), preemptor, offers, cluster.residents.budgets.allowed)
+    for offer, outcome in zip(offers, outcomes, strict=True):
+        name = offer.occupied.node
+        answer = _answer(cluster, offer, outcome, candidates[name].pdb_violations)
+        if answer is not None:
+            yield name, answer
+
+
+def _answer(cluster: Cluster, offer: Offer, outcome: Outcome, violations: int) -> Victims | None:
+    """Return an outcome as an answer: with those offered pods that are not known here; None if there is none."""
+    if isinstance(outcome, NoVictims):
+        return None
+    known = {pod.uid for pod in offer.occupied.pods}
+    uids = [*(pod.uid for pod in outcome.pods), *(uid for uid in offer.uids if uid not in known)]
+    if not uids:
+        return None
+    found = outcome.cost.violations
+    if not cluster.residents.budgets.known:
+        # Only kube-scheduler knows them then.
+        found = max(found, violations)
+    return Victims(tuple(map(Victim, uids)), found)

@@ -63,7 +63,13 @@ def _node(cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck) 
         cache, snapshot = cache.node_without(pod.uid), None
     blockers = tuple(each.key for each in cache.pods_on(name) if each.blocks is not None)
     outcome = explain_node(
-        snapshot or cache.snapshot(), pod, name, cache.positions(name), blockers, quota, _unreadable_register(cache, name)
+        snapshot or cache.snapshot(),
+        pod,
+        name,
+        cache.positions(name),
+        blockers,
+        quota,
+        _unreadable_register(cache, name),
     )
     if isinstance(outcome, Placement) and quota.budget is not None:
         total, _ = pod_total(pod.containers, outcome.allocation)

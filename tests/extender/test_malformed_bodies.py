@@ -275,7 +275,9 @@ async def test_a_body_above_the_limit_gets_no_scores_and_no_victims(prefix: str)
     ],
 )
 async def test_preempt_never_answers_a_null(candidate: Json | None, expected: Json | None) -> None:
-    body = {"Pod": pod(), "NodeNameToVictims": None, "NodeNameToMetaVictims": {"n1": candidate}}
+    # A pod without cards, for which what is offered comes back.
+    asking = pod(containers=[container("main")])
+    body = {"Pod": asking, "NodeNameToVictims": None, "NodeNameToMetaVictims": {"n1": candidate}}
     async with serving() as client:
         answer = (await client.post("/preempt", body)).json()
     assert answer == {"NodeNameToMetaVictims": {} if expected is None else {"n1": expected}}

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.extender.objects import Json
 from tests.extender.recorded import BARE, FITS, FULL, PAYLOADS, Recorded, recorded
 from tests.extender.serving import Answer, Client, serving
 
@@ -165,19 +164,6 @@ async def test_a_recorded_pod_holds_its_peak_on_few_cards() -> None:
         entry = (await client.pods())["default/multi"]
     assert (entry["state"], entry["total"]["peak"]["count"], entry["total"]["steady"]["count"]) == ("peak", 4, 4)
     assert [each["memory"] for each in entry["peak"].values()] == [1000] * 4
-
-
-@pytest.mark.parametrize("sent", recorded("preempt"))
-async def test_victims_come_back_as_meta_victims(sent: Recorded) -> None:
-    expected: Json = sent.body["NodeNameToMetaVictims"] or {
-        name: victims | {"Pods": [{"UID": each["metadata"]["uid"]} for each in victims["Pods"]]}
-        for name, victims in sent.body["NodeNameToVictims"].items()
-    }
-    async with serving() as client:
-        for payload in (sent.raw, sent.lower_cased, json.dumps(sent.body).encode()):
-            answer = await client.post("/preempt", payload)
-            assert answer.status == 200
-            assert answer.json() == {"NodeNameToMetaVictims": expected}
 
 
 @pytest.mark.parametrize("sent", recorded("filter", "prioritize", "bind", "preempt"))

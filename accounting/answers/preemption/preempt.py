@@ -16,7 +16,6 @@ from accounting.answers.preemption.node_search import NodeSearch, Offer, Outcome
 from accounting.answers.preemption.removal import without
 from accounting.answers.preemption.search import MOST_SETS
 from accounting.demand import Demand
-from accounting.demand import Demand
 from accounting.quota import Budget
 from accounting.state import BoolArray, Snapshot, View
 

@@ -8,7 +8,7 @@ its Topology Manager policy into the Node, so that is read from a label or annot
 words, and from Koordinator's label.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from accounting.status import Problem, ProblemCode
 
@@ -20,6 +20,9 @@ SINGLE_NUMA = {
 #: Above 18 NVLinks between two cards many times over; sums over a node stay far below 2^63.
 _MOST_SCORE = 2**31 - 1
 
+#: The score of one NVLink; all other links score less.
+_NVLINK_SCORE = 100
+
 #: Two UUIDs in order, and the score of their link; the higher, the closer.
 Link = tuple[str, str, int]
 
@@ -27,6 +30,20 @@ Link = tuple[str, str, int]
 def is_single_numa(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     """Whether a node says that its kubelet refuses containers with devices of several NUMA nodes."""
     return any(value in (labels.get(key), annotations.get(key)) for key, value in SINGLE_NUMA.items())
+
+
+def link_groups(scores: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return a group's number per card: cards that NVLinks join, directly or through others, are of one group.
+
+    `scores`: (card, card). A group is numbered by its first card.
+    """
+    groups = list(range(len(scores)))
+    for card, row in enumerate(scores):
+        for other, score in enumerate(row[: len(scores)]):
+            if score >= _NVLINK_SCORE and groups[other] != groups[card]:
+                joined = sorted((groups[card], groups[other]))
+                groups = [joined[0] if group == joined[1] else group for group in groups]
+    return tuple(groups)
 
 
 def read_links(node: str, value: object, uuids: Iterable[str]) -> tuple[tuple[Link, ...], tuple[Problem, ...]]:

@@ -80,11 +80,11 @@ def _search(fitting: "_Fitting", columns: Rows, demand: Demand, snapshot: Snapsh
         alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
         alone.look_ahead()
         _merge(fit, column, alone.run())
-    if fitting.topologies:
+    if fitting.topologies or len(fitting.links) > 1:
         # Links may have led the greedy choice astray where that without them, which filter makes, succeeds.
         for column in columns[decision.limited].tolist():
             alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
-            alone.topologies = ()
+            alone.topologies = alone.links = ()
             if alone.run().feasible[0]:
                 _merge(fit, column, alone.fit)
 
@@ -112,6 +112,7 @@ class _Fitting:
         """Chooses the cards of sidecars and apps, on a view of one column that has a placement."""
         self.preference = Preference(demand.policies, numa_bind=demand.selection.numa_bind)
         # Only where the cards themselves are wanted: a yes or no does not depend on links.
+        self.links = snapshot.topologies if choose_cards else ()
         self.topologies = snapshot.topologies if choose_cards and self.preference.linked else ()
         self._mutex = demand.policies.card.mutex
         self._accepted = accepted(view, demand.selection, snapshot)
@@ -219,7 +220,7 @@ class _Fitting:
         view, preference = self.view, self.preference
         if self.topologies:
             return choose_by_links(cards, request.count, view, assignment, preference, growth, self.topologies)
-        return choose(cards, request.count, view, assignment, preference, growth)
+        return choose(cards, request.count, view, assignment, preference, growth, self.links)
 
     def _book(self, chosen: list[Rows], request: DeviceRequest, assignment: Assignment) -> None:
         """Book the chosen cards where everything fits so far."""

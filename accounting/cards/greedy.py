@@ -12,13 +12,13 @@ import numpy as np
 
 from accounting.cards.assignment import Assignment
 from accounting.cards.linked import choose_linked
+from accounting.cards.preferred import take_best
+from accounting.cards.together import kept_together
 from accounting.policy import CardKey, Policies, Weights, card_keys
 from accounting.state import BoolArray, Int32Array, Int64Array, Rows, Topology, View, weighted_load
 
-#: A device position fits in this many bits of a packed key.
-_POSITION_BITS = 7
-_POSITION_MASK = (1 << _POSITION_BITS) - 1
-_LOWEST = np.iinfo(np.int64).min
+#: So that a sum of as many as a node has cards stays below 2^63.
+_ABSENT = np.iinfo(np.int64).max >> 7
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -76,17 +76,24 @@ def enough(cards: BoolArray, count: int, view: View, preference: Preference) -> 
 
 
 def choose(
-    cards: BoolArray, count: int, view: View, assignment: Assignment, preference: Preference, growth: Int64Array | None
+    cards: BoolArray,
+    count: int,
+    view: View,
+    assignment: Assignment,
+    preference: Preference,
+    growth: Int64Array | None,
+    topologies: Sequence[Topology] = (),
 ) -> list[Rows]:
     """Return `count` device positions per column, in order of preference; a column with fewer cards gets nonsense.
 
     `growth`: what taking each card would add to the pod's footprint; the least growth goes before every other key.
+    `topologies`: links between cards, which decide between equal keys only (`together`).
     """
     if view.any_single_numa and not preference.numa_bind:
-        free = _choose(cards, count, view, assignment, preference, growth)
-        bound = _choose(cards, count, view, assignment, preference.bound(), growth)
+        free = _choose(cards, count, view, assignment, preference, growth, topologies)
+        bound = _choose(cards, count, view, assignment, preference.bound(), growth, topologies)
         return [np.where(view.nodes.single_numa, *pair) for pair in zip(bound, free, strict=True)]
-    return _choose(cards, count, view, assignment, preference, growth)
+    return _choose(cards, count, view, assignment, preference, growth, topologies)
 
 
 def choose_by_links(
@@ -115,22 +122,24 @@ def choose_by_links(
 
 
 def _choose(
-    cards: BoolArray, count: int, view: View, assignment: Assignment, preference: Preference, growth: Int64Array | None
+    cards: BoolArray,
+    count: int,
+    view: View,
+    assignment: Assignment,
+    preference: Preference,
+    growth: Int64Array | None,
+    topologies: Sequence[Topology],
 ) -> list[Rows]:
     keys = [_key(key, view, assignment, preference.weights) for key in preference.keys]
     if growth is not None:
         keys.insert(0, -growth)
-    if preference.numa_bind and count > 1:
-        cards = _in_one_group(cards, count, view.nodes.numa, growth, high_first=preference.high_numa_first)
-    columns = np.arange(view.columns)
-    chosen = []
-    for number in range(count):
-        positions = _best(cards, keys)
-        chosen.append(positions)
-        if number + 1 < count:
-            cards = cards.copy() if number == 0 else cards
-            cards[positions, columns] = False
-    return chosen
+    if count == 1:
+        return take_best(cards, count, keys)
+    bound = cards
+    if preference.numa_bind:
+        bound = _in_one_group(cards, count, view.nodes.numa, growth, high_first=preference.high_numa_first)
+    chosen = take_best(bound, count, keys)
+    return kept_together(chosen, cards, keys, view, topologies, one_numa=preference.numa_bind)
 
 
 def ranking(cards: BoolArray, view: View, assignment: Assignment, preference: Preference) -> list[int]:
@@ -138,17 +147,6 @@ def ranking(cards: BoolArray, view: View, assignment: Assignment, preference: Pr
     keys = [_key(key, view, assignment, preference.weights)[:, 0] for key in preference.keys]
     order = np.lexsort([np.arange(len(cards)), *reversed(keys)])[::-1]
     return [int(card) for card in order if cards[card]]
-
-
-def _best(cards: BoolArray, keys: list[Int64Array]) -> Rows:
-    """Return per column the card with the highest keys; ties go to the highest position."""
-    for key in keys[:-1]:
-        ranked = np.where(cards, key, _LOWEST)
-        cards = cards & (ranked == np.maximum.reduce(ranked, axis=0))
-    positions = np.arange(cards.shape[0], dtype=np.int64)[:, np.newaxis]
-    packed = (keys[-1] << _POSITION_BITS) + positions
-    best: Int64Array = np.maximum.reduce(np.where(cards, packed, _LOWEST), axis=0)
-    return best & _POSITION_MASK
 
 
 def _key(key: CardKey, view: View, assignment: Assignment, weights: Weights) -> Int64Array:
@@ -204,8 +202,7 @@ def _in_one_group(
 
 def _smallest_sum(cards: BoolArray, growth: Int64Array, count: int) -> Int64Array:
     """Return per column the sum of the `count` smallest growths among the cards."""
-    absent = np.iinfo(np.int64).max // (1 << _POSITION_BITS)
-    ordered = np.sort(np.where(cards, growth, absent), axis=0)
+    ordered = np.sort(np.where(cards, growth, _ABSENT), axis=0)
     sums: Int64Array = np.add.reduce(ordered[:count], axis=0)
     return sums
 

@@ -27,7 +27,11 @@ from accounting.reference.state import (
 from accounting.status import Code
 
 _LOAD_UNIT = 2**20
-_Order = Callable[[Sequence[Card]], tuple[tuple[int, ...], list[tuple[int, ...]]]]
+#: The score of one NVLink.
+NVLINK = 100
+_Keys = list[tuple[int, ...]]
+#: Footprint and links that a policy asks for; the policy's keys; how far apart the cards are; the keys with positions.
+_Order = Callable[[Sequence[Card]], tuple[tuple[int, ...], _Keys, tuple[int, ...], _Keys]]
 
 
 def fit(state: NodeState, pod: Pod) -> Allocation | Code:
@@ -46,7 +50,8 @@ def fit(state: NodeState, pod: Pod) -> Allocation | Code:
     best = _best_of_each(state, pod, nothing, order)
     if not isinstance(best, Code):
         return best
-    return _first_placement(state, pod, nothing, order) or _best_of_each(state, _without_links(pod), nothing, order)
+    found = _first_placement(state, pod, nothing, order)
+    return found or _best_of_each(state, _without_links(pod), nothing, order, links=False)
 
 
 def _without_links(pod: Pod) -> Pod:
@@ -54,14 +59,19 @@ def _without_links(pod: Pod) -> Pod:
     return pod._replace(policies=replace(pod.policies, card=card))
 
 
-def _best_of_each(state: NodeState, pod: Pod, taken: Allocation, order: list[int]) -> Allocation | Code:
-    """Give every container the best cards that it finds; return why the first that finds none finds none."""
+def _best_of_each(
+    state: NodeState, pod: Pod, taken: Allocation, order: list[int], *, links: bool = True
+) -> Allocation | Code:
+    """Give every container the best cards that it finds; return why the first that finds none finds none.
+
+    `links`: whether links between cards decide between equals.
+    """
     for i in order:
         sets = _sets(state, pod, taken, i)
         if isinstance(sets, Code):
             return sets
         if pod.containers[i].kind is not ContainerKind.INIT:
-            key = _order(state, pod, taken, i)
+            key = _order(state, pod, taken, i, links=links)
             taken = _put(taken, i, _rows_on(min(sets, key=key), pod, i, key))
     return _with_inits(state, pod, taken)
 
@@ -95,7 +105,8 @@ def _first_placement(state: NodeState, pod: Pod, taken: Allocation, order: list[
     if not order or pod.containers[order[0]].kind is ContainerKind.INIT:
         # An init's cards do not affect other containers.
         return _with_inits(state, pod, taken)
-    i, key = order[0], _order(state, pod, taken, order[0])
+    # Card by card, so that cards of one node or group do not go before others.
+    i, key = order[0], _order(state, pod, taken, order[0], close=False)
     for chosen in [] if isinstance(found[0], Code) else sorted(found[0], key=key):
         placement = _first_placement(state, pod, _put(taken, i, _rows_on(chosen, pod, i, key)), order[1:])
         if placement is not None:
@@ -149,7 +160,7 @@ def _one_numa(state: NodeState, pod: Pod) -> bool:
     return pod.selection.numa_bind or (state.node is not None and state.node.single_numa)
 
 
-def _order(state: NodeState, pod: Pod, taken: Allocation, i: int) -> _Order:
+def _order(state: NodeState, pod: Pod, taken: Allocation, i: int, *, close: bool = True, links: bool = True) -> _Order:
     """Return the key of container i's sets of cards, the best one lowest; an init's leaves the smallest footprint."""
     alive, init = _alive(pod, taken, i), pod.containers[i].kind is ContainerKind.INIT
 
@@ -157,13 +168,27 @@ def _order(state: NodeState, pod: Pod, taken: Allocation, i: int) -> _Order:
     found = _sets(state, pod, taken, i)
     fitting = {} if isinstance(found, Code) else {card.device.uuid: card for cards in found for card in cards}
 
-    def key(chosen: Sequence[Card]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    def key(chosen: Sequence[Card]) -> tuple[tuple[int, ...], _Keys, tuple[int, ...], _Keys]:
         rows = tuple(_row(card, _request(pod, i)) for card in chosen)
         footprint = _footprint(pod, _put(taken, i, rows)) if init else ()
         linked = _linked(state, chosen, fitting.values()) if pod.policies.card.linked else ()
-        return (*footprint, *linked), sorted(_preference(card, alive, pod, one_numa=one_numa) for card in chosen)
+        keys = sorted(_preference(card, alive, pod, one_numa=one_numa) for card in chosen)
+        apart = _apart(state, chosen, links=links) if close and not pod.policies.card.linked else ()
+        return (*footprint, *linked), [each[:-1] for each in keys], apart, keys
 
     return key
+
+
+def _apart(state: NodeState, chosen: Sequence[Card], *, links: bool) -> tuple[int, int]:
+    """Return whether cards are of several NUMA nodes, and of several groups of cards that NVLinks join."""
+    pairs = () if state.node is None or not links else state.node.links
+    several_numa = len({card.device.numa for card in chosen}) > 1
+    if not pairs:
+        return int(several_numa), 0
+    joined = {chosen[0].device.uuid}
+    for _ in state.cards:
+        joined |= {uuid for a, b, score in pairs if score >= NVLINK and joined & {a, b} for uuid in (a, b)}
+    return int(several_numa), int(any(card.device.uuid not in joined for card in chosen))
 
 
 def _linked(state: NodeState, chosen: Sequence[Card], fitting: Iterable[Card]) -> tuple[int, ...]:
@@ -181,9 +206,8 @@ def _linked(state: NodeState, chosen: Sequence[Card], fitting: Iterable[Card]) -
 def _rows_on(chosen: Sequence[Card], pod: Pod, i: int, key: _Order) -> tuple[DeviceRow, ...]:
     """Return the rows in the order of preference of single cards; where links count they do not order the rows."""
     linked = pod.policies.card.linked and len(chosen) > 1
-    return tuple(
-        _row(card, _request(pod, i)) for card in sorted(chosen, key=lambda card: key([card])[1 if linked else slice(2)])
-    )
+    ordered = sorted(chosen, key=lambda card: key([card])[3:] if linked else key([card]))
+    return tuple(_row(card, _request(pod, i)) for card in ordered)
 
 
 def _request(pod: Pod, i: int) -> DeviceRequest:

@@ -99,6 +99,10 @@ class Cluster:
         """Return a pod by UID."""
         return self._pods.get(uid)
 
+    def pod_without_rows(self, uid: str) -> Pod | None:
+        """Return a pod by UID without the rows of its allocation, which is quick."""
+        return self._pods.bare(uid)
+
     def pod_named(self, namespace: str, name: str) -> Pod | None:
         """Return a pod by name."""
         uid = self._uids.get((namespace, name))

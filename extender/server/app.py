@@ -14,15 +14,15 @@ from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.registry import Collector
 
-from extender import __version__
 from extender.admission.collector import AdmissionCollector
 from extender.admission.http import Observe, webhook_routes
 from extender.admission.service import Admission
 from extender.cluster import Cluster
 from extender.config import ServerSettings
 from extender.logs import every_line, logger
-from extender.server.api import Api, Compare, json_response
+from extender.server.api import Api, Compare
 from extender.server.metrics import Metrics
+from extender.server.page import Feed, Page
 from extender.server.questions import Questions
 from extender.verbs import Hooks, Verbs
 from extender.wire import extender_v1 as wire
@@ -32,16 +32,6 @@ Verb = Callable[[bytes], bytes | Awaitable[bytes]]
 OnAnswer = Callable[[str, bytes, bytes], None]
 """Told of a verb, its body and its answer."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-_INDEX = {
-    "name": "gpu-extender",
-    "version": __version__,
-    "verbs": ["/filter", "/prioritize", "/bind", "/preempt", "/filter-dryrun"],
-    "webhooks": ["/mutate", "/validate"],
-    "lists": ["/api/v1/pods", "/api/v1/nodes", "/api/v1/verify", "/api/v1/quotas"],
-    "probes": ["/livez", "/readyz", "/healthz", "/metrics"],
-}
-
 
 _BOUND = wire.encode_binding()
 #: The application of the webhook port, which is made together with the other one and counts in the same metrics.
@@ -95,9 +85,11 @@ def make_app(
         app.router.add_get(path, _ok)
     app.router.add_get("/readyz", _readiness(None if live is None else live.is_ready))
     app.router.add_get("/metrics", make_aiohttp_handler(metrics.registry))
-    app.router.add_get("/", _index)
     app.add_routes(Api(cluster, embedded=live is None, compare=compare).routes())
     app.add_routes(Questions(cluster, verbs.decisions).routes())
+    feed = Feed(cluster, verbs.decisions)
+    app.on_shutdown.append(_stopping(feed))
+    app.add_routes(Page(feed).routes())
     return app
 
 
@@ -111,6 +103,13 @@ def _make_webhook_app(
         app.router.add_get(path, _ok)
     app.router.add_get("/readyz", _readiness(None if live is None else live.is_admitting))
     return app
+
+
+def _stopping(feed: Feed) -> Callable[[web.Application], Awaitable[None]]:
+    async def stop(_app: web.Application) -> None:
+        feed.stop()
+
+    return stop
 
 
 def _observe(metrics: Metrics) -> Callable[[str, str], Observe]:
@@ -228,7 +227,3 @@ def _readiness(is_ready: Callable[[], bool] | None) -> Handler:
         return web.Response(text="ok" if ready else "not ready", status=200 if ready else 503)
 
     return handle
-
-
-async def _index(_request: web.Request) -> web.Response:
-    return json_response(_INDEX)

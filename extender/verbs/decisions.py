@@ -64,6 +64,8 @@ class Decisions:
     """The last decisions."""
 
     clock: Callable[[], float] = time.time
+    changes: int = 0
+    """How much was noted so far."""
     _all: deque[Decision] = field(default_factory=lambda: deque(maxlen=KEPT))
     _by_pod: OrderedDict[str, deque[Decision]] = field(default_factory=OrderedDict)
 
@@ -72,6 +74,7 @@ class Decisions:
         feasible = int(np.count_nonzero(verdict.feasible))
         refused = () if feasible == len(names) else tuple(_refused(names, verdict))
         decision = Decision(pod.key, pod.uid, self.clock(), pod.containers, len(names), feasible, refused, seconds)
+        self.changes += 1
         self._all.append(decision)
         own = self._by_pod.setdefault(pod.uid, deque(maxlen=KEPT_PER_POD))
         own.append(decision)
@@ -90,12 +93,14 @@ class Decisions:
         """Note an answer of prioritize."""
         last = self.last(uid)
         if last is not None:
+            self.changes += 1
             last.scores, last.score_seconds = tuple(scores), seconds
 
     def bound(self, uid: str, node: str, error: str, seconds: float) -> None:
         """Note a bind and why it failed; an empty text if it did not."""
         last = self.last(uid)
         if last is not None:
+            self.changes += 1
             last.bound, last.bind_error, last.bind_seconds = node, error, seconds
 
     def last(self, uid: str) -> Decision | None:

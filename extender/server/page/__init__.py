@@ -1,0 +1,9 @@
+"""The page: files that the browser needs, and the feed of what changed.
+
+It must not judge; it shows what reports say. Nothing that it serves refers to another host.
+"""
+
+from extender.server.page.feed import Feed
+from extender.server.page.handlers import Page
+
+__all__ = ["Feed", "Page"]

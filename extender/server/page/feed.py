@@ -1,0 +1,209 @@
+"""What the page is told: first everything, then what changed.
+
+Why it exists: a page over 10,000 nodes can neither ask for all of them again nor wait for all of them before it shows
+the first. It must not know HTTP. Invariants: work is done in slices of a few milliseconds; every reader sees the newest
+state of each node, however slow it is, and nothing is kept for a reader beyond how far it has come; nobody looks at
+nodes while nobody reads.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import orjson
+
+from accounting.pod import Pod
+from accounting.state import Int64Array, Snapshot
+from extender.cluster import Cluster
+from extender.reports import asks, request_text, summary
+from extender.server.api import quota_rows
+from extender.server.page.rows import node_line
+from extender.verbs import Decisions
+
+#: Between two looks at the state.
+_PAUSE_SECONDS = 0.5
+_SLICE_SECONDS = 0.004
+_NODES_PER_MESSAGE = 200
+#: Waiting pods that are listed; the summary has their number.
+_WAITING = 1_000
+
+
+class Message(NamedTuple):
+    """One thing to tell: its kind, its JSON, and how far a reader has come with it."""
+
+    kind: str
+    body: bytes
+    mark: str
+
+
+class Feed:
+    """The state as lines, each with the number of its last change."""
+
+    def __init__(self, cluster: Cluster, decisions: Decisions, pause_seconds: float = _PAUSE_SECONDS) -> None:
+        self._cluster = cluster
+        self._decisions = decisions
+        self._pause_seconds = pause_seconds
+        self._run = uuid4().hex[:8]
+        self._number = 0
+        self._nodes: OrderedDict[str, tuple[int, bytes | None]] = OrderedDict()  # last changed last; None: gone
+        self._others: dict[str, tuple[int, bytes]] = {}  # kind -> number, body
+        self._rows: Int64Array = np.zeros(0, np.int64)  # stamps by row, as they were when its line was made
+        self._readers: dict[int, int] = {}  # reader -> how far it has come
+        self._forgotten = 0  # the last change of a node that is gone and of which all readers know
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End every stream, so that the server need not wait for readers."""
+        self._stopped = True
+        self._tell()
+
+    async def messages(self, mark: str = "") -> AsyncGenerator[Message]:
+        """Yield what changed since a mark, until `stop`; without one, or with that of another run, everything."""
+        run, _, number = mark.partition("-")
+        known = run == self._run and number.isascii() and number.isdigit() and int(number) >= self._forgotten
+        seen = int(number) if known else 0
+        with self._reading() as reader:
+            if not known:
+                yield Message("reset", b"{}", self._mark(0))
+            while not self._stopped:
+                changed, reached = self._changed, self._number
+                for message in self._since(seen, reached):
+                    yield message
+                self._readers[reader] = seen = reached
+                await changed.wait()
+
+    def _since(self, seen: int, reached: int) -> Iterator[Message]:
+        for kind, (number, body) in list(self._others.items()):
+            if seen < number:
+                yield Message(kind, body, self._mark(seen))
+        lines, gone = [], []
+        for name, (number, line) in reversed(self._nodes.items()):
+            if number <= seen:
+                break
+            if line is None:
+                gone.append(name)
+            else:
+                lines.append(line)
+        lines.reverse()
+        for first in range(0, len(lines), _NODES_PER_MESSAGE):
+            yield Message("nodes", b"[%b]" % b",".join(lines[first : first + _NODES_PER_MESSAGE]), self._mark(seen))
+        if gone:
+            yield Message("gone", orjson.dumps(gone), self._mark(seen))
+        yield Message("reached", b"%d" % len(self._nodes), self._mark(reached))
+
+    def _mark(self, number: int) -> str:
+        return f"{self._run}-{number}"
+
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        reader = max(self._readers, default=0) + 1
+        self._readers[reader] = 0
+        if self._task is None:
+            self._task = asyncio.create_task(self._look())
+        try:
+            yield reader
+        finally:
+            del self._readers[reader]
+            if not self._readers and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+    async def _look(self) -> None:
+        """Look at the state again and again, while somebody reads."""
+        version: object = None
+        while True:
+            if version != self._version():
+                version = self._version()
+                await self._refresh()
+            await asyncio.sleep(self._pause_seconds)
+
+    def _version(self) -> object:
+        return self._cluster.version, self._decisions.changes
+
+    async def _refresh(self) -> None:
+        waiting = self._cluster.waiting()
+        self._put("summary", lambda: summary(self._cluster, len(waiting)))
+        await asyncio.sleep(0)
+        self._put("waiting", lambda: [self._waiting_line(pod) for pod in waiting[:_WAITING]])
+        await asyncio.sleep(0)
+        self._put("quotas", lambda: quota_rows(self._cluster))
+        self._tell()
+        await asyncio.sleep(0)
+        self._drop_gone()
+        stale = iter(self._stale())
+        while True:
+            names = list(self._made_in_a_slice(stale))
+            if not names:
+                return
+            self._tell()
+            await asyncio.sleep(0)
+
+    def _stale(self) -> list[tuple[str, int]]:
+        """Return the nodes whose rows have changed since their lines were made, by name."""
+        snapshot = self._cluster.cache.snapshot()
+        self._fit(snapshot)
+        changed = set(np.flatnonzero(self._rows != snapshot.stamps).tolist())
+        return sorted((name, row) for name, row in snapshot.rows.items() if row in changed)
+
+    def _fit(self, snapshot: Snapshot) -> None:
+        more = snapshot.columns - len(self._rows)
+        if more > 0:
+            self._rows = np.concatenate([self._rows, np.full(more, -1, np.int64)])
+
+    def _made_in_a_slice(self, stale: Iterator[tuple[str, int]]) -> Iterator[str]:
+        end = time.perf_counter() + _SLICE_SECONDS
+        stamps, rows = self._cluster.cache.snapshot().stamps, self._cluster.cache.snapshot().rows
+        for name, row in stale:
+            if rows.get(name) != row:
+                # Gone or moved meanwhile; the next look finds it.
+                continue
+            self._number += 1
+            self._nodes[name] = (self._number, node_line(self._cluster, name))
+            self._nodes.move_to_end(name)
+            self._rows[row] = stamps[row]
+            yield name
+            if time.perf_counter() > end:
+                return
+
+    def _drop_gone(self) -> None:
+        rows = self._cluster.cache.snapshot().rows
+        for name in [name for name, (_, line) in self._nodes.items() if line is not None and name not in rows]:
+            self._number += 1
+            self._nodes[name] = (self._number, None)
+            self._nodes.move_to_end(name)
+        self._tell()
+        known = min(self._readers.values(), default=0)
+        for name in [name for name, (number, line) in self._nodes.items() if line is None and number <= known]:
+            self._forgotten = max(self._forgotten, self._nodes.pop(name)[0])
+
+    def _put(self, kind: str, make: Callable[[], object]) -> None:
+        body = orjson.dumps(make())
+        if self._others.get(kind, (0, b""))[1] != body:
+            self._number += 1
+            self._others[kind] = (self._number, body)
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _waiting_line(self, pod: Pod) -> dict[str, object]:
+        last = self._decisions.last(pod.uid)
+        return {
+            "pod": pod.key,
+            "asks": [
+                f"{each['name']}: {request_text(request)}"
+                for each in asks(pod.containers)
+                for request in each["requests"]
+            ],
+            "invalid": [str(each) for each in pod.invalid],
+            "nodes": None if last is None else last.node_count,
+            "refused": [] if last is None else [[each.code, each.count] for each in islice(last.refused, 4)],
+        }

@@ -25,11 +25,13 @@ Compare = Callable[[], Awaitable[Json]]
 class Api:
     """Handlers over one cluster."""
 
-    def __init__(self, cluster: Cluster, *, embedded: bool = True, compare: Compare | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, turns: Turns, *, embedded: bool = True, compare: Compare | None = None
+    ) -> None:
         self._cluster = cluster
         self._embedded = embedded
         self._compare = compare
-        self._turns = Turns()
+        self._turns = turns
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""

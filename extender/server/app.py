@@ -24,6 +24,7 @@ from extender.server.api import Api, Compare
 from extender.server.metrics import Metrics
 from extender.server.page import Feed, Page
 from extender.server.questions import Questions
+from extender.server.turns import Turns
 from extender.verbs import Hooks, Verbs
 from extender.wire import extender_v1 as wire
 from extender.wire.preemption_v1 import NULL_VICTIMS
@@ -85,9 +86,10 @@ def make_app(
         app.router.add_get(path, _ok)
     app.router.add_get("/readyz", _readiness(None if live is None else live.is_ready))
     app.router.add_get("/metrics", make_aiohttp_handler(metrics.registry))
-    app.add_routes(Api(cluster, embedded=live is None, compare=compare).routes())
-    app.add_routes(Questions(cluster, verbs.decisions).routes())
-    feed = Feed(cluster, verbs.decisions)
+    turns = Turns()
+    app.add_routes(Api(cluster, turns, embedded=live is None, compare=compare).routes())
+    app.add_routes(Questions(cluster, verbs.decisions, turns).routes())
+    feed = Feed(cluster, verbs.decisions, turns)
     app.on_shutdown.append(_stopping(feed))
     app.add_routes(Page(feed).routes())
     return app

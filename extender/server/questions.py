@@ -4,7 +4,6 @@ Why it exists: a list of 10,000 nodes answers nobody's question. It must not kno
 reading changes nothing; what takes longer than a few milliseconds is done in steps between which others are answered.
 """
 
-import asyncio
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_manifests, pod_manifests
 from extender.reports import Usage, decision_entry, node_devices, pod_detail, summary, why_in_steps
+from extender.server.turns import Turns
 from extender.verbs import Decisions
 
 _Step = TypeVar("_Step")
@@ -27,8 +27,9 @@ _MOST_PODS = 100
 class Questions:
     """Handlers over one cluster."""
 
-    def __init__(self, cluster: Cluster, decisions: Decisions) -> None:
+    def __init__(self, cluster: Cluster, decisions: Decisions, turns: Turns) -> None:
         self._cluster = cluster
+        self._turns = turns
         self._decisions = decisions
 
     def routes(self) -> list[web.RouteDef]:
@@ -63,7 +64,7 @@ class Questions:
         pod = self._named(request)
         if pod is None:
             return _no_pod(request)
-        return _answer(await _last(why_in_steps(self._cluster, pod)))
+        return _answer(await self._last(why_in_steps(self._cluster, pod)))
 
     async def what_if(self, request: web.Request) -> web.Response:
         """The same for pods that need not exist: Pods, or workloads with a template. Nothing is left behind."""
@@ -71,7 +72,7 @@ class Questions:
             pods = _posted(await request.read(), self._cluster)
         except InputError as error:
             return _answer({"error": str(error)}, 400)
-        return _answer([await _last(why_in_steps(self._cluster, pod)) for pod in pods])
+        return _answer([await self._last(why_in_steps(self._cluster, pod)) for pod in pods])
 
     async def summary(self, _request: web.Request) -> web.Response:
         """The cluster in few numbers."""
@@ -80,7 +81,8 @@ class Questions:
     async def usage(self, request: web.Request) -> web.Response:
         """What every namespace holds and is charged; with `?namespace=` one of them."""
         usage = Usage(self._cluster, request.query.get("namespace"))
-        await _all(usage.steps())
+        async for _ in self._turns.taken(usage.steps()):
+            pass
         return _answer(usage.rows())
 
     async def decisions(self, request: web.Request) -> web.Response:
@@ -93,6 +95,11 @@ class Questions:
         found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
         return _answer([decision_entry(each) for each in found[: int(limit)]])
 
+    async def _last(self, steps: Iterator[_Step]) -> _Step:
+        """Return the last step."""
+        found = [batch[-1] async for batch in self._turns.taken(steps)]
+        return found[-1]
+
     def _named(self, request: web.Request) -> Pod | None:
         return self._cluster.pod_named(request.match_info["namespace"], request.match_info["name"])
 
@@ -104,19 +111,6 @@ def _posted(body: bytes, cluster: Cluster) -> list[Pod]:
     if not 0 < len(pods) <= _MOST_PODS:
         raise InputError("body", f"{len(pods)} pods", f"must be 1 to {_MOST_PODS} Pods, or workloads with a template")
     return pods
-
-
-async def _last(steps: Iterator[_Step]) -> _Step:
-    """Return the last step, others answered in between."""
-    step = next(steps)
-    for step in steps:  # noqa: B007 - the last one is returned
-        await asyncio.sleep(0)
-    return step
-
-
-async def _all(steps: Iterator[object]) -> None:
-    for _ in steps:
-        await asyncio.sleep(0)
 
 
 def _no_pod(request: web.Request) -> web.Response:

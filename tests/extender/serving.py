@@ -38,6 +38,11 @@ class Client:
         self._session = session
         self.cluster = cluster
 
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return str(self._session._base_url).rstrip("/")
+
     async def send(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:

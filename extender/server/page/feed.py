@@ -1,13 +1,12 @@
 """What the page is told: first everything, then what changed.
 
 Why it exists: a page over 10,000 nodes can neither ask for all of them again nor wait for all of them before it shows
-the first. It must not know HTTP. Invariants: work is done in slices of a few milliseconds; every reader sees the newest
+the first. It must not know HTTP. Invariants: work is done in turns of a few milliseconds; every reader sees the newest
 state of each node, however slow it is, and nothing is kept for a reader beyond how far it has come; nobody looks at
 nodes while nobody reads.
 """
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
@@ -24,11 +23,13 @@ from extender.cluster import Cluster
 from extender.reports import asks, request_text, summary
 from extender.server.api import quota_rows
 from extender.server.page.rows import node_line
+from extender.server.turns import Turns
 from extender.verbs import Decisions
 
 #: Between two looks at the state.
 _PAUSE_SECONDS = 0.5
-_SLICE_SECONDS = 0.004
+#: What is made before anything else: more than a screen shows.
+_FIRST_NODES = 60
 _NODES_PER_MESSAGE = 200
 #: Waiting pods that are listed; the summary has their number.
 _WAITING = 1_000
@@ -45,9 +46,12 @@ class Message(NamedTuple):
 class Feed:
     """The state as lines, each with the number of its last change."""
 
-    def __init__(self, cluster: Cluster, decisions: Decisions, pause_seconds: float = _PAUSE_SECONDS) -> None:
+    def __init__(
+        self, cluster: Cluster, decisions: Decisions, turns: Turns, pause_seconds: float = _PAUSE_SECONDS
+    ) -> None:
         self._cluster = cluster
         self._decisions = decisions
+        self._turns = turns
         self._pause_seconds = pause_seconds
         self._run = uuid4().hex[:8]
         self._number = 0
@@ -129,22 +133,24 @@ class Feed:
         return self._cluster.version, self._decisions.changes
 
     async def _refresh(self) -> None:
-        waiting = self._cluster.waiting()
-        self._put("summary", lambda: summary(self._cluster, len(waiting)))
-        await asyncio.sleep(0)
-        self._put("waiting", lambda: [self._waiting_line(pod) for pod in waiting[:_WAITING]])
-        await asyncio.sleep(0)
-        self._put("quotas", lambda: quota_rows(self._cluster))
-        self._tell()
-        await asyncio.sleep(0)
         self._drop_gone()
-        stale = iter(self._stale())
-        while True:
-            names = list(self._made_in_a_slice(stale))
-            if not names:
-                return
+        async for _ in self._turns.taken(self._steps()):
             self._tell()
-            await asyncio.sleep(0)
+
+    def _steps(self) -> Iterator[None]:
+        """Look at everything that may have changed: a screenful of nodes first, then the sums, then all other nodes."""
+        lines = self._lines()
+        yield from islice(lines, _FIRST_NODES)
+        waiting = self._cluster.waiting()
+        parts: dict[str, Callable[[], object]] = {
+            "waiting": lambda: [self._waiting_line(pod) for pod in waiting[:_WAITING]],
+            "summary": lambda: summary(self._cluster, len(waiting)),
+            "quotas": lambda: quota_rows(self._cluster),
+        }
+        for kind, make in parts.items():
+            self._put(kind, make)
+            yield
+        yield from lines
 
     def _stale(self) -> list[tuple[str, int]]:
         """Return the nodes whose rows have changed since their lines were made, by name."""
@@ -158,20 +164,17 @@ class Feed:
         if more > 0:
             self._rows = np.concatenate([self._rows, np.full(more, -1, np.int64)])
 
-    def _made_in_a_slice(self, stale: Iterator[tuple[str, int]]) -> Iterator[str]:
-        end = time.perf_counter() + _SLICE_SECONDS
-        stamps, rows = self._cluster.cache.snapshot().stamps, self._cluster.cache.snapshot().rows
-        for name, row in stale:
-            if rows.get(name) != row:
-                # Gone or moved meanwhile; the next look finds it.
-                continue
-            self._number += 1
-            self._nodes[name] = (self._number, node_line(self._cluster, name))
-            self._nodes.move_to_end(name)
-            self._rows[row] = stamps[row]
-            yield name
-            if time.perf_counter() > end:
-                return
+    def _lines(self) -> Iterator[None]:
+        """Make the lines that are stale, one a step."""
+        for name, row in self._stale():
+            snapshot = self._cluster.cache.snapshot()
+            if snapshot.rows.get(name) == row:
+                self._number += 1
+                self._nodes[name] = (self._number, node_line(self._cluster, name))
+                self._nodes.move_to_end(name)
+                self._rows[row] = snapshot.stamps[row]
+            # Else it is gone meanwhile, or has another row; the next look finds it.
+            yield
 
     def _drop_gone(self) -> None:
         rows = self._cluster.cache.snapshot().rows

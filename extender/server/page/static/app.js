@@ -4,7 +4,7 @@ import { html, render } from "./lit-html/lit-html.js";
 import { Grid } from "./grid.js";
 import { legend, panel } from "./panel.js";
 import { cardDetail, whyDetail } from "./detail.js";
-import { MARKS, PROBLEMS, count, gib, percent, readCard } from "./text.js";
+import { MARKS, PROBLEMS, count, percent, readCard, sizes } from "./text.js";
 
 const find = (id) => document.getElementById(id);
 
@@ -85,7 +85,7 @@ function header() {
     <dl>
       ${totals && html`
         ${sum("memory held", totals.requested.memory, totals.capacity.memory,
-          `${gib(totals.requested.memory, 0)} / ${gib(totals.capacity.memory, 0)} GiB`)}
+          sizes(totals.requested.memory, totals.capacity.memory))}
         ${sum("slots", totals.requested.slots, totals.capacity.slots,
           `${count(totals.requested.slots)} / ${count(totals.capacity.slots)}`)}
         ${sum("cores", totals.requested.cores, totals.capacity.cores,
@@ -116,7 +116,7 @@ function filters(lines) {
       @input=${(event) => setFilter("text", event.target.value)}></label>
     ${choice("model", "model", models)} ${choice("namespace", "namespace", spaces)}
     ${choice("problem", "problem", ["any", ...MARKS.map(([, name]) => name)])}
-    <span class="shown" role="status">${count(lines.length)} of ${count(state.lines.size)} nodes</span>`;
+    <span class="shown" role="status">${count(lines.length)} of ${count(state.summary?.nodes ?? state.lines.size)} nodes</span>`;
 }
 
 function setFilter(name, value) {
@@ -180,6 +180,19 @@ async function loadWhy(pod) {
   update();
 }
 
+// What was said of opened pods may have changed with the cards; asking costs the server, so not too often.
+let looking = 0;
+const LOOK_AGAIN_MS = 2000;
+
+function lookAgain() {
+  if (looking) return;
+  looking = setTimeout(() => {
+    looking = 0;
+    const names = new Set(state.waiting.map((each) => each.pod));
+    if (state.tab === "waiting") [...state.open].filter((pod) => names.has(pod)).slice(0, 10).forEach(loadWhy);
+  }, LOOK_AGAIN_MS);
+}
+
 function toggleWaiting(pod, isOpen) {
   if (isOpen === state.open.has(pod)) return;
   if (isOpen) state.open.add(pod);
@@ -235,7 +248,10 @@ function listen() {
     const looked = new Set([...state.open, ...waiting.slice(0, 10).map((each) => each.pod)]);
     for (const pod of looked) if (names.has(pod)) loadWhy(pod);
   });
-  on("reached", (reached) => (document.documentElement.dataset.reached = String(reached)));
+  on("reached", (reached) => {
+    document.documentElement.dataset.reached = String(reached);
+    lookAgain();
+  });
 }
 
 function setLink(link) {

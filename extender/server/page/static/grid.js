@@ -79,7 +79,7 @@ export class Grid {
     this.isNarrow = this.width < NARROW;
     this.left = this.isNarrow ? 8 : NAME_WIDTH;
     const room = this.width - this.left - 8;
-    const least = this.isNarrow ? 44 : 60;
+    const least = this.isNarrow ? 40 : 60;
     this.perLine = Math.max(1, Math.min(this.most, Math.floor((room + GAP) / (least + GAP))));
     this.cell = Math.min(168, Math.floor((room + GAP) / this.perLine) - GAP);
     this.tops = new Float64Array(this.lines.length + 1);

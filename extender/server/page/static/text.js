@@ -22,6 +22,12 @@ export function gib(mib, digits = 1) {
 
 export const memory = (mib) => (Math.abs(mib) < 1024 ? `${mib} MiB` : `${gib(mib)} GiB`);
 
+// Two amounts of memory in the unit that suits the larger one.
+export function sizes(held, whole) {
+  const [unit, size] = whole >= 100 * 1024 ** 2 ? ["TiB", 1024 ** 2] : ["GiB", 1024];
+  return `${count(Math.round(held / size))} / ${count(Math.round(whole / size))} ${unit}`;
+}
+
 export const percent = (part, whole) => (whole > 0 ? `${Math.round((100 * part) / whole)}%` : "–");
 
 export const marksOf = (bits) => MARKS.filter(([bit]) => bits & bit).map(([, name]) => name);

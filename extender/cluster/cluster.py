@@ -91,6 +91,11 @@ class Cluster:
         """Changes whenever an answer may change."""
         return self.cache.generation, self._changes + self.nominations.version
 
+    @property
+    def list_version(self) -> tuple[int, int, int]:
+        """Changes whenever a list of pods, nodes or quotas may change."""
+        return *self.version, self._pods.changes
+
     def knows(self, uid: str) -> bool:
         """Whether a pod is known."""
         return uid in self._pods

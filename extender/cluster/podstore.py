@@ -20,6 +20,8 @@ class PodStore(Mapping[str, Pod]):
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
+        self.changes = 0
+        """How often a pod was put or taken out so far."""
         self.charges = NamespaceSums()
         """By resource name. The API server charges a pod from its creation on, whether it is bound or not."""
 
@@ -44,12 +46,14 @@ class PodStore(Mapping[str, Pod]):
 
     def __delitem__(self, uid: str) -> None:
         pod = self._pods.pop(uid)
+        self.changes += 1
         if _is_charged(pod):
             self.charges.take(pod.namespace, pod.scope, pod.api_charge)
 
     def _keep(self, pod: Pod) -> None:
         known = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
+        self.changes += 1
         if known is not None and _charge(known) == _charge(pod):
             return
         if known is not None and _is_charged(known):

@@ -302,6 +302,13 @@ class Summary(TypedDict):
     problems: dict[str, int]
 
 
+class Deleted(TypedDict):
+    """A pod that was deleted."""
+
+    deleted: str
+    uid: str
+
+
 class Failure(TypedDict):
     """Why a request was refused: the field, the value and why."""
 

@@ -4,7 +4,7 @@ It must not know kube-scheduler's verbs. Invariant: reading changes nothing; a b
 and gets 400 with the field, the value and why.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import orjson
@@ -12,9 +12,10 @@ from aiohttp import web
 
 from accounting.pod import Pod
 from accounting.quota import Limit
-from extender.cluster import Cluster, checked_pod
+from extender.cluster import Cluster, checked_pod, concerns_cards
 from extender.convert import InputError, parse_manifests
 from extender.reports import VerifyLists, node_entries, pod_entries, render
+from extender.server.lists import ListQuery, Lists
 from extender.server.turns import Turns, json_array, json_object
 
 Json = dict[str, Any]
@@ -32,6 +33,7 @@ class Api:
         self._embedded = embedded
         self._compare = compare
         self._turns = turns
+        self._lists = Lists(turns, lambda: cluster.list_version)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -48,35 +50,57 @@ class Api:
         ]
 
     async def pods(self, request: web.Request) -> web.StreamResponse:
-        """Every pod that asks for or holds cards."""
-        return await self._turns.send(request, json_array(pod_entries(self._cluster)))
+        """Every pod that asks for or holds cards; `?node=` and `?namespace=` leave some of them."""
+        try:
+            query = ListQuery.of(request, ("node", "namespace"))
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        node, namespace = query.filters.get("node"), query.filters.get("namespace")
+
+        def wanted(pod: Pod) -> bool:
+            return concerns_cards(pod) and node in (None, pod.node) and namespace in (None, pod.namespace)
+
+        return await self._lists.send(request, query, lambda: pod_entries(self._cluster, wanted), _pod_key)
 
     async def nodes(self, request: web.Request) -> web.StreamResponse:
-        """Every node with its cards."""
-        return await self._turns.send(request, json_array(node_entries(self._cluster)))
+        """Every node with its cards; `?node=` leaves one, `?model=` those with a card of a model."""
+        try:
+            query = ListQuery.of(request, ("node", "model"))
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        return await self._lists.send(request, query, lambda: self._nodes(query), _node_key)
+
+    def _nodes(self, query: ListQuery) -> Iterator[Json | None]:
+        node, model = query.filters.get("node"), query.filters.get("model")
+        for entry in node_entries(self._cluster):
+            is_wanted = entry is not None and node in (None, entry["node"])
+            has_model = entry is not None and (model is None or any(each["type"] == model for each in entry["devices"]))
+            yield entry if is_wanted and has_model else None
 
     async def verify(self, request: web.Request) -> web.StreamResponse:
         """Every card and everything that is wrong; on a live cluster, also where it differs from the API server."""
         more = {} if self._compare is None else await self._compare()
         parts = {name: json_array(entries) for name, entries in VerifyLists(self._cluster).by_name()}
         parts |= {key: iter((orjson.dumps(value),)) for key, value in more.items()}
-        return await self._turns.send(request, json_object(parts))
+        return await self._turns.send(request, json_object(parts), {"Vary": "Accept-Encoding"})
 
-    async def quotas(self, request: web.Request) -> web.Response:
+    async def quotas(self, request: web.Request) -> web.StreamResponse:
         """Every limit on a managed resource, what is used, and what the API server itself charges.
 
         With `?namespace=` those of one namespace, each with the reasons why the two charges differ; over all namespaces
         that would be a look at every pod.
         """
-        namespace, cluster = request.query.get("namespace"), self._cluster
+        namespace = request.query.get("namespace")
+        return await self._lists.send(request, ListQuery(), lambda: iter(self._quotas(namespace)), _quota_key)
+
+    def _quotas(self, namespace: str | None) -> list[Json]:
+        cluster = self._cluster
         if namespace is None:
-            return json_response(quota_rows(cluster))
-        limits = cluster.quotas.limits_of(namespace)
-        rows = [
+            return quota_rows(cluster)
+        return [
             quota_row(cluster, limit) | {"differs": cluster.charges.why_they_differ(limit, cluster.record)}
-            for limit in limits
+            for limit in cluster.quotas.limits_of(namespace)
         ]
-        return json_response(rows)
 
     async def post_pod(self, request: web.Request) -> web.Response:
         """Create a pod, or replace it with its status."""
@@ -99,6 +123,18 @@ class Api:
             return json_response({"error": f"pod: {namespace}/{name}: not found"}, status=404)
         self._cluster.delete_pod(pod.uid)
         return json_response({"deleted": pod.key, "uid": pod.uid})
+
+
+def _pod_key(entry: Json) -> list[str]:
+    return [*entry["pod"].split("/", 1), entry["uid"]]
+
+
+def _node_key(entry: Json) -> list[str]:
+    return [entry["node"]]
+
+
+def _quota_key(entry: Json) -> list[str]:
+    return [entry["namespace"], entry["resource"]]
 
 
 def posted_pod(body: bytes, cluster: Cluster) -> Pod:

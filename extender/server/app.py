@@ -88,7 +88,7 @@ def make_app(
     app.router.add_get("/metrics", make_aiohttp_handler(metrics.registry))
     turns = Turns()
     app.add_routes(Api(cluster, turns, embedded=live is None, compare=compare).routes())
-    app.add_routes(Questions(cluster, verbs.decisions, turns).routes())
+    app.add_routes(Questions(cluster, verbs.decisions, turns, embedded=live is None).routes())
     feed = Feed(cluster, verbs.decisions, turns)
     app.on_shutdown.append(_stopping(feed))
     app.add_routes(Page(feed).routes())

@@ -15,6 +15,7 @@ from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_manifests, pod_manifests
 from extender.reports import Usage, decision_entry, node_devices, pod_detail, summary, why_in_steps
+from extender.server.openapi import openapi
 from extender.server.turns import Turns
 from extender.verbs import Decisions
 
@@ -27,9 +28,10 @@ _MOST_PODS = 100
 class Questions:
     """Handlers over one cluster."""
 
-    def __init__(self, cluster: Cluster, decisions: Decisions, turns: Turns) -> None:
+    def __init__(self, cluster: Cluster, decisions: Decisions, turns: Turns, *, embedded: bool = True) -> None:
         self._cluster = cluster
         self._turns = turns
+        self._document = openapi(embedded=embedded)
         self._decisions = decisions
 
     def routes(self) -> list[web.RouteDef]:
@@ -42,6 +44,7 @@ class Questions:
             web.get("/api/v1/summary", self.summary),
             web.get("/api/v1/usage", self.usage),
             web.get("/api/v1/decisions", self.decisions),
+            web.get("/openapi.json", self.document),
         ]
 
     async def node(self, request: web.Request) -> web.Response:
@@ -94,6 +97,10 @@ class Questions:
             return _answer({"error": f"limit: {limit}: must be from 1 to {_MOST_DECISIONS}"}, 400)
         found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
         return _answer([decision_entry(each) for each in found[: int(limit)]])
+
+    async def document(self, _request: web.Request) -> web.Response:
+        """Return the OpenAPI document of all this."""
+        return _answer(self._document)
 
     async def _last(self, steps: Iterator[_Step]) -> _Step:
         """Return the last step."""

@@ -46,11 +46,15 @@ class Turns:
             if batch:
                 yield batch
 
-    async def send(self, request: web.Request, fragments: Iterable[bytes]) -> web.StreamResponse:
-        """Send JSON that comes in fragments; an empty one is a step without text."""
+    async def send(
+        self, request: web.Request, fragments: Iterable[bytes], headers: Mapping[str, str] | None = None
+    ) -> web.StreamResponse:
+        """Send JSON that comes in fragments, compressed for who takes it; an empty one is a step without text."""
         async with self._answers:
-            response = web.StreamResponse()
+            response = web.StreamResponse(headers=headers)
             response.content_type = _JSON
+            if "gzip" in request.headers.get("Accept-Encoding", ""):
+                response.enable_compression(web.ContentCoding.gzip)
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await self._write(request, response, fragments)

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import aiohttp
+from aiohttp import web
 
 from extender.cluster.cluster import Cluster
 from extender.cluster.loading import collect
@@ -34,9 +35,16 @@ class Answer(NamedTuple):
 class Client:
     """The verbs and the API of one server."""
 
-    def __init__(self, session: aiohttp.ClientSession, cluster: Cluster) -> None:
+    def __init__(self, session: aiohttp.ClientSession, cluster: Cluster, app: web.Application | None = None) -> None:
         self._session = session
+        self._app = app
         self.cluster = cluster
+
+    def served(self) -> set[tuple[str, str]]:
+        """The paths and methods, in small letters, that the server has handlers for."""
+        routes = () if self._app is None else self._app.router.routes()
+        named = {(each.resource.canonical, each.method.lower()) for each in routes if each.resource is not None}
+        return {each for each in named if each[1] != "head"}
 
     @property
     def url(self) -> str:
@@ -140,10 +148,11 @@ async def serving(
         ServerSettings(port=0) if max_body_bytes is None else ServerSettings(port=0, max_body_bytes=max_body_bytes)
     )
     cluster = cluster or make_cluster(*objects)
-    runner, port = await start(make_app(cluster, settings), settings)
+    app = make_app(cluster, settings)
+    runner, port = await start(app, settings)
     try:
         async with aiohttp.ClientSession(f"http://{settings.bind_address}:{port}") as session:
-            yield Client(session, cluster)
+            yield Client(session, cluster, app)
     finally:
         await runner.cleanup()
 

@@ -130,7 +130,7 @@ class Feed:
             await asyncio.sleep(self._pause_seconds)
 
     def _version(self) -> object:
-        return self._cluster.version, self._decisions.changes
+        return self._cluster.list_version, self._decisions.changes
 
     async def _refresh(self) -> None:
         self._drop_gone()

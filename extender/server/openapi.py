@@ -1,0 +1,168 @@
+"""The OpenAPI document of what people and tools read, made from the types of the answers.
+
+Why it exists: a client is generated from it, so it may not drift from what is served. It must not answer requests.
+Invariant: every path of /api/v1 that is served stands here, and nothing else does.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from extender import __version__
+from extender.reports import shapes
+
+Json = dict[str, Any]
+_NAME: Json = {"type": "string", "minLength": 1}
+_POD = ("namespace", "name")
+
+
+class Parameter(NamedTuple):
+    """One parameter of a query."""
+
+    name: str
+    text: str
+    schema: Mapping[str, Any] = MappingProxyType({"type": "string"})
+
+
+class Operation(NamedTuple):
+    """One method of one path. `answer`: the type of a 200's body."""
+
+    path: str
+    text: str
+    answer: Any
+    parameters: tuple[Parameter, ...] = ()
+    method: str = "get"
+    media: str = "application/json"
+    statuses: tuple[int, ...] = ()
+    """Statuses with an error as body, beside 200."""
+    is_embedded: bool = False
+    """Only of an embedded cluster."""
+    is_list: bool = False
+
+
+_PAGED = (
+    Parameter("limit", "Entries of one page; at most 1,000 come.", {"type": "integer", "minimum": 1}),
+    Parameter("continue", "The token of the page before, from its header Continue."),
+    Parameter("fields", "Comma list of the fields that are wanted, such as node,devices.uuid."),
+)
+_OF_NODE = Parameter("node", "Only what is on this node.")
+_OF_NAMESPACE = Parameter("namespace", "Only this namespace.")
+
+OPERATIONS = (
+    Operation("/api/v1/summary", "The cluster in few numbers.", shapes.Summary),
+    Operation(
+        "/api/v1/nodes",
+        "Every node with its cards.",
+        list[shapes.NodeEntry],
+        (*_PAGED, _OF_NODE, Parameter("model", "Only nodes with a card of this model.")),
+        statuses=(400,),
+        is_list=True,
+    ),
+    Operation("/api/v1/nodes/{node}", "One node.", shapes.NodeEntry, statuses=(404,)),
+    Operation(
+        "/api/v1/pods",
+        "Every pod that asks for or holds cards.",
+        list[shapes.PodEntry],
+        (*_PAGED, _OF_NODE, _OF_NAMESPACE),
+        statuses=(400,),
+        is_list=True,
+    ),
+    Operation("/api/v1/pods/{namespace}/{name}", "One pod in full.", shapes.PodDetail, statuses=(404,)),
+    Operation("/api/v1/pods/{namespace}/{name}/why", "Why a pod waits.", shapes.Why, statuses=(404,)),
+    Operation(
+        "/api/v1/what-if", "Why pods that need not exist would wait.", list[shapes.Why], (), "post", statuses=(400, 413)
+    ),
+    Operation("/api/v1/usage", "What namespaces hold.", list[shapes.NamespaceUse], (_OF_NAMESPACE,)),
+    Operation(
+        "/api/v1/decisions",
+        "The last decisions, the newest first.",
+        list[shapes.DecisionEntry],
+        (
+            Parameter("pod", "Only those of this pod, namespace/name."),
+            Parameter("limit", "At most so many.", {"type": "integer", "minimum": 1, "maximum": 1000}),
+        ),
+        statuses=(400,),
+    ),
+    Operation("/api/v1/verify", "Every card and everything that is wrong.", shapes.Verified),
+    Operation("/api/v1/quotas", "Every limit and what is used of it.", list[shapes.QuotaEntry], (_OF_NAMESPACE,)),
+    Operation("/api/v1/changes", "Server-sent events of what changed.", str, media="text/event-stream"),
+    Operation(
+        "/api/v1/pods",
+        "Create a pod, or replace it with its status.",
+        shapes.PodEntry,
+        (),
+        "post",
+        statuses=(400, 409, 413),
+        is_embedded=True,
+    ),
+    Operation(
+        "/api/v1/pods/{namespace}/{name}",
+        "Delete a pod.",
+        shapes.Deleted,
+        (),
+        "delete",
+        statuses=(404,),
+        is_embedded=True,
+    ),
+)
+
+
+def openapi(*, embedded: bool) -> Json:
+    """Return the document. `embedded`: with what changes an embedded cluster."""
+    served = [each for each in OPERATIONS if embedded or not each.is_embedded]
+    answers = [each.answer for each in served]
+    schemas, components = msgspec.json.schema_components(
+        [*answers, shapes.Failure], ref_template="#/components/schemas/{name}"
+    )
+    failure = schemas[-1]
+    paths: Json = {}
+    for operation, schema in zip(served, schemas, strict=False):
+        paths.setdefault(operation.path, {})[operation.method] = _described(operation, schema, failure)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "gpu-extender",
+            "version": __version__,
+            "description": "What holds fractions of GPUs. Memory is in MiB, cores in percent of one card.",
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _described(operation: Operation, schema: Json, failure: Json) -> Json:
+    names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    parameters: list[Json] = [{"name": name, "in": "path", "required": True, "schema": _NAME} for name in names]
+    parameters += [
+        {"name": each.name, "in": "query", "description": each.text, "schema": dict(each.schema)}
+        for each in operation.parameters
+    ]
+    found: Json = {"description": "The answer.", "content": {operation.media: {"schema": schema}}}
+    responses: Json = {"200": found}
+    if operation.method == "post" and operation.is_embedded:
+        responses["201"] = found
+    if operation.is_list:
+        responses["304"] = {"description": "Nothing has changed since the ETag in If-None-Match."}
+    for status in operation.statuses:
+        content = {} if status == 413 else {"content": {"application/json": {"schema": failure}}}  # noqa: PLR2004
+        responses[str(status)] = {"description": _STATUS[status], **content}
+    described: Json = {"summary": operation.text, "responses": responses}
+    if parameters:
+        described["parameters"] = parameters
+    if operation.method == "post":
+        described["requestBody"] = {
+            "required": True,
+            "description": "Kubernetes manifests, YAML or JSON.",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+    return described
+
+
+_STATUS = {
+    400: "The request cannot be used: the field, the value and why.",
+    404: "There is no such object.",
+    409: "The pod is bound, and cannot be changed so.",
+    413: "The body is too large.",
+}

@@ -139,6 +139,9 @@ def _described(operation: Operation, schema: Json, failure: Json) -> Json:
         {"name": each.name, "in": "query", "description": each.text, "schema": dict(each.schema)}
         for each in operation.parameters
     ]
+    if any(each.name == "fields" for each in operation.parameters):
+        # Entries of which some fields were chosen have only these.
+        schema = {"anyOf": [schema, {"type": "array", "items": {"type": "object"}}]}
     found: Json = {"description": "The answer.", "content": {operation.media: {"schema": schema}}}
     responses: Json = {"200": found}
     if operation.method == "post" and operation.is_embedded:

@@ -244,6 +244,7 @@ function listen() {
     state.waiting = waiting;
     const names = new Set(waiting.map((each) => each.pod));
     for (const pod of [...state.why.keys()]) if (!names.has(pod)) state.why.delete(pod);
+    for (const pod of [...state.open]) if (!names.has(pod)) state.open.delete(pod);
     if (!state.open.size && waiting.length) state.open.add(waiting[0].pod);
     const looked = new Set([...state.open, ...waiting.slice(0, 10).map((each) => each.pod)]);
     for (const pod of looked) if (names.has(pod)) loadWhy(pod);

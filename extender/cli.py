@@ -81,9 +81,21 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=_port, default=server.port)
     _add_logs(parser)
     _add_live(parser)
+    _add_metrics(parser)
     _add_webhooks_port(parser, server)
     _add_admission(parser)
     parser.set_defaults(run=serve.run)
+
+
+def _add_metrics(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("metrics; without these no label names a card, a node or a pod")
+    group.add_argument("--metrics-per-card", action="store_true", help="nine series for each card")
+    group.add_argument("--metrics-per-pod", action="store_true", help="three series for each card of each pod")
+    group.add_argument(
+        "--metrics-hami-names",
+        action="store_true",
+        help="each card, with --metrics-per-pod each container, under the names of HAMi's scheduler as well",
+    )
 
 
 def _add_live(parser: argparse.ArgumentParser) -> None:

@@ -25,6 +25,9 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         port=arguments.port,
         webhook_bind_address=arguments.webhook_bind_address,
         webhook_port=arguments.webhook_port,
+        metrics_per_card=arguments.metrics_per_card,
+        metrics_per_pod=arguments.metrics_per_pod,
+        metrics_hami_names=arguments.metrics_hami_names,
     )
     if arguments.kubeconfig or arguments.in_cluster:
         return _run_live(arguments, settings, server)

@@ -28,6 +28,7 @@ from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
 from extender.live.leading import LeaseSettings
+from extender.live.server_version import ServerVersion
 from extender.live.settings import LiveSettings
 from extender.logs import announce, logger
 from extender.security import CertificateCollector, ServingCertificate
@@ -84,18 +85,20 @@ async def _serve(
     certificate = read_certificate(arguments)
     async with _connected(arguments) as (client, journal):
         live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
+        version = ServerVersion(client)
         collector = LiveCollector(live, monitor, garbage)
-        app = _application(arguments, server, live, _Live(live, collector), certificate)
+        app = _application(arguments, server, live, _Live(live, collector), certificate, version)
         runner, port = await _listen(app, server)
         stopped = _on_signals()
         async with webhook_port(app, server, certificate) as webhooks:
-            monitoring = asyncio.create_task(monitor.run())
+            beside = [asyncio.create_task(monitor.run()), asyncio.create_task(version.run())]
             await live.start()
             _welcome(f"http://{server.bind_address}:{port}", webhooks)
             async with Learner(live.cluster, given).running():
                 await stopped.wait()
             logger().info("stopping")
-            monitoring.cancel()
+            for task in beside:
+                task.cancel()
             live.begin_stop()
             await asyncio.sleep(arguments.shutdown_delay)
         await runner.cleanup()
@@ -109,10 +112,19 @@ def _application(
     live: LiveExtender,
     parts: _Live,
     certificate: ServingCertificate | None,
+    version: ServerVersion,
 ) -> web.Application:
     admission = Admission(live.cluster, admission_settings(arguments), live.is_synced)
     collectors = [] if certificate is None else [CertificateCollector(certificate)]
-    return make_app(live.cluster, server, parts, _comparing(live), admission=admission, collectors=collectors)
+    return make_app(
+        live.cluster,
+        server,
+        parts,
+        _comparing(live),
+        admission=admission,
+        collectors=collectors,
+        kubernetes=lambda: version.text,
+    )
 
 
 @asynccontextmanager

@@ -135,7 +135,7 @@ class CertificateCollector(Collector):
         yield GaugeMetricFamily("gpu_extender_tls_stale", text, value=int(certificate.is_stale))
         text = "When the served certificate expires, in seconds since 1970."
         expiry = certificate.not_after.timestamp()
-        yield GaugeMetricFamily("gpu_extender_tls_not_after_seconds", text, value=expiry)
+        yield GaugeMetricFamily("gpu_extender_tls_not_after_timestamp_seconds", text, value=expiry)
 
 
 def load_pair(cert_file: str, key_file: str) -> Pair:

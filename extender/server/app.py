@@ -7,11 +7,10 @@ and never leaves a request without an answer.
 
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Protocol
 
 from aiohttp import web
-from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.registry import Collector
 
 from extender.admission.collector import AdmissionCollector
@@ -24,6 +23,8 @@ from extender.server.api import Api, Compare
 from extender.server.metrics import Metrics
 from extender.server.page import Feed, Page
 from extender.server.questions import Questions
+from extender.server.scraping import Scraping
+from extender.server.series import extra_series
 from extender.server.turns import Turns
 from extender.verbs import Hooks, Verbs
 from extender.wire import extender_v1 as wire
@@ -64,14 +65,16 @@ def make_app(
     *,
     admission: Admission | None = None,
     collectors: Iterable[Collector] = (),
+    kubernetes: Callable[[], str] = lambda: "",
 ) -> web.Application:
     """Return the application over a cluster; that of the webhook port is its `WEBHOOK_APP`.
 
     `compare`: says where the cluster differs from the API server. `collectors`: further metrics.
+    `kubernetes`: tells the API server's version.
     """
     app = web.Application(client_max_size=settings.max_body_bytes)
     verbs = Verbs(cluster) if live is None else Verbs(cluster, live.hooks, live.on_answer)
-    metrics = Metrics(verbs, None if live is None else live.collector)
+    metrics = Metrics(verbs, None if live is None else live.collector, kubernetes)
     admission = admission or Admission(cluster)
     for collector in (AdmissionCollector(admission), *collectors):
         metrics.registry.register(collector)
@@ -85,8 +88,8 @@ def make_app(
     for path in ("/livez", "/healthz"):
         app.router.add_get(path, _ok)
     app.router.add_get("/readyz", _readiness(None if live is None else live.is_ready))
-    app.router.add_get("/metrics", make_aiohttp_handler(metrics.registry))
     turns = Turns()
+    app.router.add_get("/metrics", Scraping(metrics.registry, turns, _series(verbs, settings)).metrics)
     app.add_routes(Api(cluster, turns, embedded=live is None, compare=compare).routes())
     app.add_routes(Questions(cluster, verbs.decisions, turns, embedded=live is None).routes())
     feed = Feed(cluster, verbs.decisions, turns)
@@ -105,6 +108,21 @@ def _make_webhook_app(
         app.router.add_get(path, _ok)
     app.router.add_get("/readyz", _readiness(None if live is None else live.is_admitting))
     return app
+
+
+def _series(verbs: Verbs, settings: ServerSettings) -> Callable[[], Iterator[bytes]] | None:
+    """Return what makes the series per card and pod that were asked for; None if none were."""
+    if not (settings.metrics_per_card or settings.metrics_per_pod or settings.metrics_hami_names):
+        return None
+
+    def series() -> Iterator[bytes]:
+        try:
+            verbs.check_ready()
+        except wire.WireError:
+            return iter(())
+        return extra_series(verbs.cluster, settings)
+
+    return series
 
 
 def _stopping(feed: Feed) -> Callable[[web.Application], Awaitable[None]]:

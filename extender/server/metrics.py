@@ -4,7 +4,8 @@ Why it exists: latencies are observed where requests are answered, everything el
 scrapes. It must not keep state of its own. Invariant: no label takes a pod, a card or a node as value.
 """
 
-from collections.abc import Iterator
+import platform
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, GCCollector, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,20 +13,21 @@ from prometheus_client.registry import Collector
 
 from accounting.status import Code
 from extender import __version__
-from extender.cluster import Cluster
 from extender.log_repeats import RepeatsCollector
 from extender.logs import REPEATS
+from extender.server.usage_metrics import card_sums, quota_metrics
 from extender.verbs import Verbs
 from extender.wire.extender_v1 import WireError
 
-_DIMENSIONS = ("slots", "memory_mib", "cores_percent")
-_BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.5)
+#: A verb takes from a tenth of a millisecond to some; a whole second is far beyond what kube-scheduler likes.
+_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Metrics:
     """The registry and the one thing that is observed."""
 
-    def __init__(self, verbs: Verbs, live: Collector | None = None) -> None:
+    def __init__(self, verbs: Verbs, live: Collector | None = None, kubernetes: Callable[[], str] = lambda: "") -> None:
+        """`kubernetes`: tells the API server's version, "" while it is not known."""
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "gpu_extender_request_duration_seconds",
@@ -34,7 +36,7 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self.registry.register(_StateCollector(verbs))
+        self.registry.register(_StateCollector(verbs, kubernetes))
         self.registry.register(RepeatsCollector(REPEATS))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
@@ -43,12 +45,14 @@ class Metrics:
 
 
 class _StateCollector(Collector):
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: Verbs, kubernetes: Callable[[], str]) -> None:
         self._verbs = verbs
+        self._kubernetes = kubernetes
 
     def collect(self) -> Iterator[Metric]:
-        info = GaugeMetricFamily("gpu_extender_build_info", "Always 1.", labels=["version"])
-        info.add_metric([__version__], 1)
+        text = "Always 1; the versions of the program, of Python, and of the API server once it has said it."
+        info = GaugeMetricFamily("gpu_extender_build_info", text, labels=["version", "python", "kubernetes"])
+        info.add_metric([__version__, platform.python_version(), self._kubernetes()], 1)
         yield info
         yield from self._counters()
         try:
@@ -57,7 +61,7 @@ class _StateCollector(Collector):
             # Of several replicas the leader alone exports usage, or a sum over them would count it twice.
             return
         yield from self._cluster()
-        yield from _devices(self._verbs)
+        yield from card_sums(self._verbs.cluster)
 
     def _counters(self) -> Iterator[Metric]:
         rejected = CounterMetricFamily(
@@ -86,34 +90,4 @@ class _StateCollector(Collector):
         for code, count in cluster.problem_counts().items():
             found.add_metric([code.value], count)
         yield found
-        yield from _quotas(cluster)
-
-
-def _quotas(cluster: Cluster) -> Iterator[Metric]:
-    """The limits of every namespace. A quota that counts some of its pods has the label `scopes` as well."""
-    hard = GaugeMetricFamily("gpu_extender_quota_hard", "Tightest limit.")
-    used = GaugeMetricFamily("gpu_extender_quota_used", "Charged to pods now.")
-    text = "What the API server's own quota charges the same pods: per container, never shrinking."
-    charge = GaugeMetricFamily("gpu_extender_quota_api_charge", text)
-    for namespace in cluster.quotas.namespaces():
-        for limit in cluster.quotas.limits_of(namespace):
-            scopes = {"scopes": ", ".join(map(str, limit.selector))} if limit.selector else {}
-            labels = {"namespace": namespace, "resource": limit.resource} | scopes
-            hard.add_sample(hard.name, labels, limit.hard)
-            used.add_sample(used.name, labels, cluster.charges.used(limit))
-            charge.add_sample(charge.name, labels, cluster.charges.by_api(limit))
-    yield hard
-    yield used
-    yield charge
-
-
-def _devices(verbs: Verbs) -> Iterator[Metric]:
-    """Sums over registered cards; a card that is gone is counted in the problems."""
-    capacity = GaugeMetricFamily("gpu_extender_capacity", "Slots, MiB and percent registered.", labels=["dimension"])
-    requested = GaugeMetricFamily("gpu_extender_requested", "Slots, MiB and percent held.", labels=["dimension"])
-    snapshot = verbs.cluster.cache.snapshot()
-    for dimension, whole, held in zip(_DIMENSIONS, snapshot.capacity, snapshot.used, strict=True):
-        capacity.add_metric([dimension], int(whole.sum()))
-        requested.add_metric([dimension], int(held.sum()))
-    yield capacity
-    yield requested
+        yield from quota_metrics(cluster)

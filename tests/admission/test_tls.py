@@ -196,7 +196,7 @@ async def test_a_broken_new_pair_keeps_the_old_one_and_says_so(
         await eventually(lambda: port.certificate.failures > 0)
         assert await _metric(port, 'gpu_extender_tls_reloads_total{result="failed"}') == 1
         assert await _metric(port, "gpu_extender_tls_stale") == 1
-        assert await _metric(port, "gpu_extender_tls_not_after_seconds") == served_until.timestamp()
+        assert await _metric(port, "gpu_extender_tls_not_after_timestamp_seconds") == served_until.timestamp()
         assert "new certificate cannot be used, the old one stays" in capsys.readouterr().out
         async with port.client() as client, client.get(f"{port.url}/livez") as response:
             assert response.status == 200

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import aiohttp
@@ -141,12 +142,15 @@ def make_cluster(*objects: Json) -> Cluster:
 
 @asynccontextmanager
 async def serving(
-    *objects: Json, cluster: Cluster | None = None, max_body_bytes: int | None = None
+    *objects: Json,
+    cluster: Cluster | None = None,
+    max_body_bytes: int | None = None,
+    settings: ServerSettings | None = None,
 ) -> AsyncIterator[Client]:
     """A server over these objects, or over a cluster, and its client."""
-    settings = (
-        ServerSettings(port=0) if max_body_bytes is None else ServerSettings(port=0, max_body_bytes=max_body_bytes)
-    )
+    settings = settings or ServerSettings(port=0)
+    if max_body_bytes is not None:
+        settings = replace(settings, max_body_bytes=max_body_bytes)
     cluster = cluster or make_cluster(*objects)
     app = make_app(cluster, settings)
     runner, port = await start(app, settings)

@@ -11,6 +11,8 @@ from accounting.cards import exact_fit
 from tests.extender.objects import STEADY, asks, bound, container, node, phased, pod, quota
 from tests.extender.serving import Client, asked, serving
 
+MIB = 1 << 20
+DIMENSIONS = ("slots", "memory_bytes", "cores_ratio")
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -52,7 +54,7 @@ async def test_a_new_server_shows_zeros() -> None:
         read = await samples(client)
         assert value(read, "cache_nodes") == value(read, "cache_pods") == 0
         assert calls(read, "filter") == calls(read, "bind", "error") == 0
-        assert value(read, "capacity", dimension="memory_mib") == 0
+        assert value(read, "capacity_memory_bytes") == 0
         assert value(read, "problems", code="OrphanedDevice") == 0
 
 
@@ -101,29 +103,22 @@ async def test_gauges_follow_the_state() -> None:
     async with serving(node("n1", 2), node("n2"), quota({"limits.nvidia.com/gpumem": "500"})) as client:
         read = await samples(client)
         assert (value(read, "cache_nodes"), value(read, "cache_pods")) == (2, 0)
-        assert [value(read, "capacity", dimension=each) for each in ("slots", "memory_mib", "cores_percent")] == [
-            30,
-            3000,
-            300,
-        ]
+        assert [value(read, f"capacity_{each}") for each in DIMENSIONS] == [30, 3000 * MIB, 3]
         await client.create(phased())
         await client.create(bound("q", "n2", "GPU-n2-0", 100, cores=10))
         read = await samples(client)
         assert value(read, "cache_pods") == 2
-        assert [value(read, "requested", dimension=each) for each in ("slots", "memory_mib", "cores_percent")] == [
-            3,
-            122,
-            10,
-        ]
+        assert [value(read, f"requested_{each}") for each in DIMENSIONS] == [3, 122 * MIB, 0.1]
         labels = {"namespace": "default", "resource": "nvidia.com/gpumem"}
-        assert (value(read, "quota_hard", **labels), value(read, "quota_used", **labels)) == (500, 122)
+        assert value(read, "quota_hard_memory_bytes", **labels) == 500 * MIB
+        assert value(read, "quota_used_memory_bytes", **labels) == 122 * MIB
         await client.create(phased(STEADY), 200)
         read = await samples(client)
-        assert (value(read, "requested", dimension="memory_mib"), value(read, "quota_used", **labels)) == (112, 112)
+        assert value(read, "requested_memory_bytes") == value(read, "quota_used_memory_bytes", **labels) == 112 * MIB
         await client.delete("p")
         await client.delete("q")
         read = await samples(client)
-        assert (value(read, "requested", dimension="slots"), value(read, "quota_used", **labels)) == (0, 0)
+        assert value(read, "requested_slots") == value(read, "quota_used_memory_bytes", **labels) == 0
 
 
 async def test_problems_are_counted_by_code() -> None:
@@ -161,7 +156,11 @@ async def test_no_label_names_a_pod_a_card_or_a_node() -> None:
         read = await samples(client)
     names = {label for _, labels in read for label, _ in labels}
     of_python = {"implementation", "version", "major", "minor", "patchlevel", "generation"}
-    assert names <= {"verb", "result", "code", "dimension", "namespace", "resource", "le", "message"} | of_python
+    assert (
+        names
+        <= {"verb", "result", "code", "dimension", "namespace", "resource", "le", "message", "python", "kubernetes"}
+        | of_python
+    )
     of_the_process = {name for name, _ in read if name.startswith(("process_", "python_"))}
     assert {
         "process_resident_memory_bytes",

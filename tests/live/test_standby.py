@@ -186,7 +186,7 @@ async def test_a64_only_the_leader_exports_usage() -> None:
                 for one in (leader, second):
                     async with one.session.get("/metrics") as response:
                         texts.append(await response.text())
-                usage = 'gpu_extender_requested{dimension="memory_mib"} 300.0'
+                usage = f"gpu_extender_requested_memory_bytes {300.0 * 2**20}"
                 assert usage in texts[0]
                 assert "gpu_extender_requested" not in texts[1]
                 assert "gpu_extender_build_info" in texts[1]

@@ -1,0 +1,40 @@
+"""GET /metrics: what the registry has, and the longer series that were asked for.
+
+Why it exists: the registry's metrics are few and made at a stretch; series per card or pod are made in turns, so that
+kube-scheduler does not wait for a scrape. It must not know what is measured. Invariant: of several replicas the leader
+alone shows usage.
+"""
+
+from collections.abc import Callable, Iterator
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from extender.server.turns import Turns
+
+Series = Callable[[], Iterator[bytes]]
+
+
+class Scraping:
+    """The handler of /metrics."""
+
+    def __init__(self, registry: CollectorRegistry, turns: Turns, series: Series | None) -> None:
+        """`series`: text in the plain format, in steps; None for none."""
+        self._registry = registry
+        self._turns = turns
+        self._series = series
+        self._short = make_aiohttp_handler(registry)
+
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
+        """Answer a scrape."""
+        if self._series is None:
+            return await self._short(request)
+        parts = [generate_latest(self._registry)]
+        async for batch in self._turns.taken(self._series()):
+            parts += batch
+        response = web.Response(body=b"".join(parts), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            response.enable_compression(web.ContentCoding.gzip)
+        return response

@@ -1,0 +1,88 @@
+"""Metrics of what cards have, what pods hold, and what quotas allow, summed up over the cluster.
+
+Why it exists: each metric has one unit, the base one (bytes, ratio, number), so the dimensions of a card are metrics of
+their own. It must not label by pod, card or node. Invariant: a ratio of 1 is all cores of one card.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from accounting.quota import Limit
+from accounting.vendor import Vendor
+from extender.cluster import Cluster
+
+MIB = 1 << 20
+PERCENT = 0.01
+
+
+class Dimension(NamedTuple):
+    """A dimension of cards: the end of its metrics' names, its words, and what one of accounting's units is in them."""
+
+    suffix: str
+    words: str
+    scale: float
+
+
+SLOTS = Dimension("slots", "slots", 1)
+MEMORY = Dimension("memory_bytes", "bytes of memory", MIB)
+CORES = Dimension("cores_ratio", "cores, where 1 is a whole card", PERCENT)
+
+
+def card_sums(cluster: Cluster) -> Iterator[Metric]:
+    """Yield sums over registered cards; a card that is gone is counted in the problems."""
+    snapshot = cluster.cache.snapshot()
+    cards = int(snapshot.nodes.present.sum())
+    yield GaugeMetricFamily("gpu_extender_cards", "Cards that nodes register.", value=cards)
+    unhealthy = int((snapshot.nodes.present & ~snapshot.nodes.healthy).sum())
+    yield GaugeMetricFamily("gpu_extender_cards_unhealthy", "Cards that nodes register as unhealthy.", value=unhealthy)
+    for dimension, whole, held in zip((SLOTS, MEMORY, CORES), snapshot.capacity, snapshot.used, strict=True):
+        text = f"Sum over registered cards of {dimension.words}."
+        yield _gauge(f"capacity_{dimension.suffix}", text, int(whole.sum()) * dimension.scale)
+        text = f"Sum over registered cards of {dimension.words} that pods hold."
+        yield _gauge(f"requested_{dimension.suffix}", text, int(held.sum()) * dimension.scale)
+    waiting = len(cluster.waiting())
+    yield _gauge("pods_waiting", "Pods that ask for cards and are on no node.", waiting)
+
+
+def quota_metrics(cluster: Cluster) -> Iterator[Metric]:
+    """Yield the limits of every namespace. A quota that counts some of its pods has the label `scopes` as well."""
+    families: dict[tuple[str, str], GaugeMetricFamily] = {}
+    kinds = [
+        ("hard", "Tightest limit of {}."),
+        ("used", "What pods are charged now: {}."),
+        ("api_charge", "What the API server's own quota charges the same pods, never shrinking: {}."),
+    ]
+    for suffix, words in (("cards", "cards"), MEMORY[:2], CORES[:2]):
+        for kind, text in kinds:
+            name = f"gpu_extender_quota_{kind}_{suffix}"
+            families[kind, suffix] = GaugeMetricFamily(name, text.format(words))
+    for namespace in cluster.quotas.namespaces():
+        for limit in cluster.quotas.limits_of(namespace):
+            suffix, scale = _unit(limit, cluster)
+            scopes = {"scopes": ", ".join(map(str, limit.selector))} if limit.selector else {}
+            labels = {"namespace": namespace, "resource": limit.resource} | scopes
+            amounts = limit.hard, cluster.charges.used(limit), cluster.charges.by_api(limit)
+            for (kind, _), amount in zip(kinds, amounts, strict=True):
+                family = families[kind, suffix]
+                family.add_sample(family.name, labels, amount * scale)
+    yield from families.values()
+
+
+def _unit(limit: Limit, cluster: Cluster) -> tuple[str, float]:
+    """Return the end of the metric's name and what one unit of the limit's resource is in it."""
+    vendor = next((each for each in cluster.settings.vendors if limit.resource in each.resources), None)
+    return _unit_of(limit.resource, vendor)
+
+
+def _unit_of(resource: str, vendor: Vendor | None) -> tuple[str, float]:
+    if vendor is not None and resource == vendor.memory_resource:
+        return MEMORY.suffix, MIB
+    if vendor is not None and resource == vendor.cores_resource:
+        return CORES.suffix, PERCENT
+    return "cards", 1
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"gpu_extender_{name}", text, value=value)

@@ -57,7 +57,7 @@ async def test_it_follows_what_changes() -> None:
         await expect(panel).to_contain_text("fits 1 of 2 nodes")
         await client.delete("waits")
         await expect(panel).to_contain_text("No pod waits for cards.")
-        await client.create(pod("another", [container("main", asks(1, 5000))]))
+        await client.create(pod("another", [container("main", asks(1, 3000))]))
         await expect(panel).to_contain_text("no node would take it even with every pod gone")
 
 

@@ -40,6 +40,7 @@ export class Grid {
     this.focus.row = kept >= 0 && this.wasMoved ? kept : Math.min(this.wasMoved ? this.focus.row : first, Math.max(0, lines.length - 1));
     this.measure();
     this.draw();
+    if (document.activeElement === this.scroller) this.say();
   }
 
   restyle() {
@@ -293,7 +294,8 @@ export class Grid {
     const line = this.lines[this.focus.row];
     if (!line) return;
     const card = line.c[this.focus.card];
-    this.status.textContent = card ? describeCard(readCard(line, this.focus.card)) : `${line.n}, no cards`;
+    const text = card ? describeCard(readCard(line, this.focus.card)) : `${line.n}, no cards`;
+    if (this.status.textContent !== text) this.status.textContent = text;
     this.draw();
   }
 }

@@ -1,0 +1,121 @@
+"""Asking a running extender, by its address or through the API server's service proxy.
+
+Why it exists: whoever may use the service proxy needs no port-forward and no further credentials. It must not know what
+is asked. Invariant: what goes wrong is an `InputError` with the server's own words.
+"""
+
+import asyncio
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import orjson
+import yaml
+
+from extender.convert import InputError
+
+_SECONDS = 60.0
+Json = Any
+
+
+class Service(NamedTuple):
+    """The extender's Service in the cluster."""
+
+    namespace: str = "kube-system"
+    name: str = "gpu-extender"
+    port: str = "8888"
+    scheme: str = "http"
+
+
+class Extender:
+    """One way to a running extender."""
+
+    def __init__(self, send: Callable[[str, str, bytes | None], tuple[int | None, bytes]], where: str) -> None:
+        """`send`: method, path and body to status and body; no status means that nobody answered."""
+        self._send = send
+        self._where = where
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        """Return what a path answers. Raises `InputError`."""
+        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
+
+    def post(self, path: str, body: bytes) -> Json:
+        """Return the answer to a body. Raises `InputError`."""
+        return self._ask("POST", path, body)
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Json:
+        status, answer = self._send(method, path, body)
+        said: Json = None
+        with suppress(orjson.JSONDecodeError):
+            said = orjson.loads(answer)
+        if status is not None and status // 100 == 2 and said is not None:  # noqa: PLR2004 - 2xx
+            return said
+        why = said.get("error") or said.get("message") if isinstance(said, dict) else None
+        text = why or answer.decode(errors="replace").strip()[:200] or "no answer"
+        raise InputError(self._where, f"{method} {path}", text if status is None else f"{status} {text}")
+
+
+def by_address(server: str) -> Extender:
+    """Return the extender at a URL, such as http://127.0.0.1:8888."""
+
+    def send(method: str, path: str, body: bytes | None) -> tuple[int | None, bytes]:
+        # The address was checked to be http or https.
+        request = urllib.request.Request(server.rstrip("/") + path, body, method=method)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except (OSError, ValueError) as error:
+            return None, str(error).encode()
+
+    return Extender(send, "--server")
+
+
+def by_service(kubeconfig: str, service: Service) -> Extender:
+    """Return the extender behind a Service, through the API server's proxy with the caller's kubeconfig."""
+    prefix = f"/api/v1/namespaces/{service.namespace}/services/{service.scheme}:{service.name}:{service.port}/proxy"
+
+    async def ask(method: str, path: str, body: bytes | None) -> tuple[int | None, bytes]:
+        # The Kubernetes client takes a third of a second to import; --server does not need it.
+        from extender.kube.client import Answer, ConnectError, KubeClient  # noqa: PLC0415
+
+        try:
+            client = await KubeClient.connect(kubeconfig)
+        except ConnectError as error:
+            raise InputError("--kubeconfig", kubeconfig, str(error)) from None
+        try:
+            path, _, query = path.partition("?")
+            pairs = dict(part.split("=", 1) for part in query.split("&")) if query else None
+            answer = await client.request(method, prefix + path, query=pairs, body=body, timeout_seconds=_SECONDS)
+        finally:
+            await client.close()
+        return (answer.status, answer.body) if isinstance(answer, Answer) else (None, str(answer).encode())
+
+    return Extender(lambda method, path, body: asyncio.run(ask(method, path, body)), "--kubeconfig")
+
+
+def default_kubeconfig() -> str:
+    """Return the kubeconfig that kubectl would read first."""
+    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    return named[0] if named else str(Path.home() / ".kube" / "config")
+
+
+def namespace_of(kubeconfig: str) -> str:
+    """Return the namespace of the current context; "default" where it has none."""
+    try:
+        read = yaml.safe_load(Path(kubeconfig).read_text())
+    except (OSError, UnicodeError, yaml.YAMLError):
+        return "default"
+    contexts = read.get("contexts") if isinstance(read, dict) else None
+    for each in contexts if isinstance(contexts, list) else ():
+        if isinstance(each, dict) and each.get("name") == read.get("current-context"):
+            context = each.get("context")
+            found = context.get("namespace") if isinstance(context, dict) else None
+            return found if isinstance(found, str) and found else "default"
+    return "default"

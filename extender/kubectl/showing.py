@@ -1,0 +1,199 @@
+"""Tables as kubectl prints them, and the few sentences of `why`.
+
+It must not ask anything. Invariant: with the same answers come the same bytes; colour is only what `Paint` adds.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from extender.printable import printable
+from extender.reports import request_text
+
+Json = dict[str, Any]
+_DIMENSIONS = ("memory", "cores", "slots")
+
+
+class Column(NamedTuple):
+    """A column: its head, its text for a row, and whether only `-o wide` has it."""
+
+    head: str
+    text: Callable[[Json], object]
+    wide: bool = False
+
+
+class Paint(NamedTuple):
+    """Colours, if there are any."""
+
+    on: bool
+
+    @classmethod
+    def of_terminal(cls) -> "Paint":
+        """Return colours for a terminal that wants them; see https://no-color.org."""
+        return cls(sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
+
+    def bad(self, text: str) -> str:
+        """Return a text that tells of something wrong."""
+        return f"\x1b[31m{text}\x1b[0m" if self.on else text
+
+    def strong(self, text: str) -> str:
+        """Return a text that should be seen first."""
+        return f"\x1b[1m{text}\x1b[0m" if self.on else text
+
+
+def table(columns: Sequence[Column], rows: Sequence[Json], paint: Paint, *, wide: bool) -> Iterator[str]:
+    """Yield aligned lines under a header; three spaces between columns, as kubectl."""
+    shown = [each for each in columns if wide or not each.wide]
+    cells = [[each.head for each in shown]]
+    cells += [[printable(str(each.text(row))) or "-" for each in shown] for row in rows]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(shown))]
+    for number, line in enumerate(cells):
+        text = "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        is_bad = number > 0 and bool(rows[number - 1].get("bad"))
+        yield paint.bad(text) if is_bad else text
+
+
+def node_row(entry: Json) -> Json:
+    """Return the sums of a node's cards."""
+    cards = entry["devices"]
+    problems = [
+        word
+        for word, count in (
+            ("orphaned", sum(not card["registered"] for card in cards)),
+            ("over-committed", sum(card["overcommitted"] for card in cards)),
+            ("blocked", sum(bool(card["blocked"]) for card in cards)),
+            ("unhealthy", sum(card["registered"] and not card["healthy"] for card in cards)),
+        )
+        for _ in range(count > 0)
+    ]
+    sums = {
+        kind: {name: sum(card[kind][name] for card in cards) for name in _DIMENSIONS}
+        for kind in ("requested", "capacity")
+    }
+    models = sorted({card["type"] for card in cards if card["type"]})
+    pods = {pod for card in cards for pod in card["pods"]}
+    return {
+        "node": entry["node"],
+        "cards": len(cards),
+        "free": sum(not card["pods"] for card in cards),
+        "models": ", ".join(models),
+        "pods": len(pods),
+        "state": ", ".join(problems) or "ok",
+        "bad": bool(problems),
+        **sums,
+    }
+
+
+NODES = (
+    Column("NODE", lambda row: row["node"]),
+    Column("CARDS", lambda row: row["cards"]),
+    Column("EMPTY", lambda row: row["free"], wide=True),
+    Column("MEMORY", lambda row: f"{_mib(row['requested']['memory'])}/{_mib(row['capacity']['memory'])}"),
+    Column("MEMORY%", lambda row: _percent(row, "memory")),
+    Column("CORES%", lambda row: _percent(row, "cores")),
+    Column("SLOTS", lambda row: f"{row['requested']['slots']}/{row['capacity']['slots']}"),
+    Column("PODS", lambda row: row["pods"]),
+    Column("STATE", lambda row: row["state"]),
+    Column("MODELS", lambda row: row["models"], wide=True),
+)
+
+
+def pod_row(entry: Json) -> Json:
+    """Return the sums of what a pod holds."""
+    namespace, _, name = entry["pod"].partition("/")
+    held = list(entry["held"].values())
+    steady = list(entry["steady"].values()) if entry["state"] == "peak" else []
+    state = "Waiting" if entry["node"] is None else {"peak": "Inits", "steady": "Steady"}.get(entry["state"], "Ended")
+    return {
+        "namespace": namespace,
+        "name": name,
+        "node": entry["node"] or "",
+        "state": f"{state}: {entry['problem']['code']}" if "problem" in entry else state,
+        "cards": len(held),
+        "bad": "problem" in entry or "invalid" in entry,
+        "held": {name: sum(use[name] for use in held) for name in _DIMENSIONS},
+        "later": _mib(sum(use["memory"] for use in steady)) if steady else "",
+        "uuids": ",".join(entry["held"]),
+    }
+
+
+PODS = (
+    Column("NAMESPACE", lambda row: row["namespace"]),
+    Column("NAME", lambda row: row["name"]),
+    Column("STATE", lambda row: row["state"]),
+    Column("CARDS", lambda row: row["cards"]),
+    Column("MEMORY", lambda row: _mib(row["held"]["memory"])),
+    Column("CORES", lambda row: row["held"]["cores"]),
+    Column("SLOTS", lambda row: row["held"]["slots"]),
+    Column("NODE", lambda row: row["node"]),
+    Column("AFTER INITS", lambda row: row["later"], wide=True),
+    Column("UUIDS", lambda row: row["uuids"], wide=True),
+)
+
+USAGE = (
+    Column("NAMESPACE", lambda row: row["namespace"]),
+    Column("PODS", lambda row: row["pods"]),
+    Column("CARDS", lambda row: row["cards"]),
+    Column("MEMORY", lambda row: _mib(row["held"]["memory"])),
+    Column("CORES", lambda row: row["held"]["cores"]),
+    Column("SLOTS", lambda row: row["held"]["slots"]),
+    Column("QUOTAS", lambda row: ", ".join(map(_quota, row["quotas"]))),
+    Column("CHARGED COUNT", lambda row: row["charged"]["count"], wide=True),
+    Column("CHARGED MEMORY", lambda row: _mib(row["charged"]["memory"]), wide=True),
+    Column("CHARGED CORES", lambda row: row["charged"]["cores"], wide=True),
+)
+
+CARDS = (
+    Column("NODE", lambda row: row["node"]),
+    Column("CARD", lambda row: row["uuid"]),
+    Column("MEMORY", lambda row: f"{_mib(row['requested']['memory'])}/{_mib(row['capacity']['memory'])}"),
+    Column("CORES", lambda row: f"{row['requested']['cores']}/{row['capacity']['cores']}"),
+    Column("SLOTS", lambda row: f"{row['requested']['slots']}/{row['capacity']['slots']}"),
+    Column("PODS", lambda row: len(row["pods"])),
+    Column("MODEL", lambda row: row["type"] or "", wide=True),
+    Column("HELD BY", lambda row: ", ".join(row["pods"]), wide=True),
+)
+
+PROBLEMS = (
+    Column("PROBLEM", lambda row: row["code"]),
+    Column("OBJECT", lambda row: row["object"]),
+    Column("MESSAGE", lambda row: row["message"]),
+)
+
+
+def why_lines(why: Json, paint: Paint) -> Iterator[str]:
+    """Yield why a pod waits, or where it would go."""
+    where = f" on {why['node']}" if why["node"] else ""
+    yield f"{paint.strong(printable(why['pod']))}{printable(where)}"
+    for container in why["asks"]:
+        for request in container["requests"]:
+            yield printable(f"  {container['kind']} {container['name']} asks for {request_text(request)}")
+    yield printable(f"  {why['text']}")
+    if why["refused"]:
+        rows = [each | {"count": f"{each['count']}/{why['nodes']}"} for each in why["refused"]]
+        columns = (
+            Column("  NODES", lambda row: f"  {row['count']}"),
+            Column("REASON", lambda row: row["code"]),
+            Column("SUCH AS", lambda row: ", ".join(row["nodes"][:3])),
+        )
+        yield from table(columns, rows, paint, wide=False)
+    for place, each in enumerate(why["best"][:3]):
+        yield printable(f"  {'would go to' if place == 0 else 'then'} {each['node']} (score {each['score']})")
+    for near in why["nearest"][1:]:
+        yield printable(f"  {near['text']}")
+
+
+def _quota(row: Json) -> str:
+    short = row["resource"].rpartition("/")[2]
+    return f"{short} {row['used']}/{row['hard']}{' (exceeded)' if row['exceeded'] else ''}"
+
+
+def _mib(mib: int) -> str:
+    """Return memory as kubectl shows it: whole GiB as Gi, the rest as Mi."""
+    return f"{mib // 1024}Gi" if mib and mib % 1024 == 0 else f"{mib}Mi"
+
+
+def _percent(row: Json, name: str) -> str:
+    whole = row["capacity"][name]
+    return f"{round(100 * row['requested'][name] / whole)}%" if whole else "-"

@@ -161,7 +161,7 @@ async def test_a76_series_of_what_is_gone_go_with_it() -> None:
         async def usage() -> float:
             async with bench.extender.session.get("/metrics") as response:
                 text = await response.text()
-            found = re.search(r"gpu_extender_requested_memory_bytes (\S+)", text)
+            found = re.search(r"^gpu_extender_requested_memory_bytes (\S+)", text, re.MULTILINE)
             assert found is not None
             return float(found[1]) / 2**20
 

@@ -54,7 +54,7 @@ def run(client: Client, console: Console) -> list[str]:
 
 
 def _show_cluster(console: Console, client: Client, nodes: list[Json], unused: list[str]) -> None:
-    cards = sum(len(node["devices"]) for node in nodes)
+    cards = sum(card["registered"] for node in nodes for card in node["devices"])
     console.print(f"[bold]{client.address}[/bold]: {len(nodes)} nodes, {cards} cards", highlight=False)
     console.print(
         f"The pods are offered unused nodes with large cards: {', '.join(unused)}. Each container asks for one card "

@@ -15,6 +15,7 @@ from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
 from extender.commands import account, certs, explain, replay, scheduler_config, serve, simulate, verify, webhooks
 from extender.commands.defaults import add_defaults, natural, path, settings_of, with_config
+from extender.commands.sources import add_sources
 from extender.commands.vendor_config import VendorConfig, read_vendor_config
 from extender.config import ServerSettings
 from extender.convert import InputError
@@ -56,20 +57,33 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gpu-extender", description="kube-scheduler extender for shared GPUs")
     parser.add_argument("--version", action="version", version=f"gpu-extender {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    defaults = _Parser(add_help=False)
-    add_defaults(defaults)
-    _add_serve(commands.add_parser("serve", parents=[defaults], help="run the extender", description=serve.__doc__))
-    _add_account(commands.add_parser("account", parents=[defaults], help="what a pod holds"))
-    _add_explain(commands.add_parser("explain", parents=[defaults], help="which nodes take a pod, and why not"))
-    _add_simulate(commands.add_parser("simulate", parents=[defaults], help="replay a workload and report packing"))
-    _add_verify(commands.add_parser("verify", parents=[defaults], help="recompute all usage and list what is wrong"))
-    _add_webhooks(commands.add_parser("webhooks", parents=[defaults], help="print the webhook configurations"))
-    _add_certs(commands.add_parser("certs", parents=[defaults], help="make or renew the webhook port's certificate"))
-    _add_scheduler_config(
-        commands.add_parser("scheduler-config", parents=[defaults], help="print kube-scheduler's configuration")
-    )
-    _add_replay(commands.add_parser("replay", parents=[defaults], help="feed a journal to a fresh cluster"))
+    for name, text, add in (
+        ("serve", "run the extender", _add_serve),
+        ("account", "what a pod holds", _add_account),
+        ("explain", "which nodes take a pod, and why not", _add_explain),
+        ("simulate", "replay a workload and report packing", _add_simulate),
+        ("verify", "recompute all usage and list what is wrong", _add_verify),
+        ("webhooks", "print the webhook configurations", _add_webhooks),
+        ("certs", "make or renew the webhook port's certificate", _add_certs),
+        ("scheduler-config", "print kube-scheduler's configuration", _add_scheduler_config),
+        ("replay", "feed a journal to a fresh cluster", _add_replay),
+    ):
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        add(command)
+        # Behind the options of the command itself, which matter more.
+        add_defaults(command)
+    completion = commands.add_parser("completion", help="print a script that completes this command")
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="your shell")
+    completion.set_defaults(run=lambda arguments, _settings: _completion(arguments.shell))
+    add_defaults(completion)
     return parser
+
+
+def _completion(shell: str) -> int:
+    import shtab
+
+    sys.stdout.write(shtab.complete(_parser(), shell) + "\n")
+    return 0
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -77,25 +91,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", action="append", default=[], metavar="FILE", help="cluster dump, repeatable; default: an example"
     )
-    parser.add_argument("--bind-address", default=server.bind_address)
-    parser.add_argument("--port", type=_port, default=server.port)
+    parser.add_argument("--bind-address", default=server.bind_address, help=f"default: {server.bind_address}")
+    parser.add_argument("--port", type=_port, default=server.port, help=f"default: {server.port}; 0: any that is free")
     _add_logs(parser)
     _add_live(parser)
-    _add_metrics(parser)
+    serve.add_metrics(parser)
     _add_webhooks_port(parser, server)
     _add_admission(parser)
     parser.set_defaults(run=serve.run)
-
-
-def _add_metrics(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("metrics; without these no label names a card, a node or a pod")
-    group.add_argument("--metrics-per-card", action="store_true", help="nine series for each card")
-    group.add_argument("--metrics-per-pod", action="store_true", help="three series for each card of each pod")
-    group.add_argument(
-        "--metrics-hami-names",
-        action="store_true",
-        help="each card, with --metrics-per-pod each container, under the names of HAMi's scheduler as well",
-    )
 
 
 def _add_live(parser: argparse.ArgumentParser) -> None:
@@ -104,16 +107,36 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--in-cluster", action="store_true", help="follow the API server by the pod's service account")
     group.add_argument("--lock-mode", choices=["hami", "none"], default="hami", help="node lock for HAMi's plugin")
     group.add_argument("--http-timeout", type=_seconds, default=10.0, metavar="SECONDS", help="as in the stanza")
-    group.add_argument("--claims", action=argparse.BooleanOptionalAction, default=True)
-    group.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, default=True)
+    group.add_argument(
+        "--claims",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep room where pods that passed filter will probably go; default: on",
+    )
+    group.add_argument(
+        "--leader-elect",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="write only while this replica holds the Lease; default: on",
+    )
     group.add_argument("--follow-lease", action="store_true", help="lead when this host's kube-scheduler does")
-    group.add_argument("--lease-namespace", type=_namespace, default="kube-system", metavar="NAME")
+    group.add_argument(
+        "--lease-namespace", type=_namespace, default="kube-system", metavar="NAME", help="default: kube-system"
+    )
     group.add_argument(
         "--lease-name", type=_name, metavar="NAME", help="default: gpu-extender; with --follow-lease: kube-scheduler"
     )
-    group.add_argument("--lease-duration", type=_seconds, default=15.0, metavar="SECONDS")
-    group.add_argument("--lease-retry", type=_seconds, default=2.0, metavar="SECONDS")
-    group.add_argument("--shutdown-delay", type=_seconds, default=0.0, metavar="SECONDS")
+    group.add_argument("--lease-duration", type=_seconds, default=15.0, metavar="SECONDS", help="default: 15")
+    group.add_argument(
+        "--lease-retry", type=_seconds, default=2.0, metavar="SECONDS", help="between two renewals; default: 2"
+    )
+    group.add_argument(
+        "--shutdown-delay",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="not ready for so long before connections are closed; default: 0",
+    )
     group.add_argument("--journal", metavar="FILE", help="append every call and event, for `replay`")
 
 
@@ -121,14 +144,26 @@ def _add_webhooks_port(parser: argparse.ArgumentParser, server: ServerSettings) 
     group = parser.add_argument_group("webhook port, served by TLS if there is a certificate")
     group.add_argument("--tls-cert-file", type=path, metavar="FILE", help="PEM; read again when it changes")
     group.add_argument("--tls-private-key-file", type=path, metavar="FILE", help="PEM")
-    group.add_argument("--webhook-bind-address", default=server.webhook_bind_address)
-    group.add_argument("--webhook-port", type=_port, default=server.webhook_port)
+    group.add_argument(
+        "--webhook-bind-address",
+        default=server.webhook_bind_address,
+        help=f"default: {server.webhook_bind_address}",
+    )
+    group.add_argument(
+        "--webhook-port", type=_port, default=server.webhook_port, help=f"default: {server.webhook_port}"
+    )
 
 
 def _add_admission(parser: argparse.ArgumentParser) -> None:
     defaults = AdmissionSettings()
     group = parser.add_argument_group("admission")
-    group.add_argument("--scheduler-name", type=_name, default=defaults.scheduler_name, metavar="NAME")
+    group.add_argument(
+        "--scheduler-name",
+        type=_name,
+        default=defaults.scheduler_name,
+        metavar="NAME",
+        help="given to pods with a share",
+    )
     group.add_argument(
         "--other-schedulers",
         choices=[each.value for each in OtherScheduler],
@@ -153,8 +188,15 @@ def _add_admission(parser: argparse.ArgumentParser) -> None:
         default=defaults.privileged.value,
         help="pods with a share and a privileged container; exclusive: only whole cards",
     )
-    group.add_argument("--near-miss", choices=[each.value for each in NearMiss], default=defaults.near_miss.value)
-    group.add_argument("--runtime-class-name", default=defaults.runtime_class, metavar="NAME")
+    group.add_argument(
+        "--near-miss",
+        choices=[each.value for each in NearMiss],
+        default=defaults.near_miss.value,
+        help="what becomes of names that nearly are a resource's",
+    )
+    group.add_argument(
+        "--runtime-class-name", default=defaults.runtime_class, metavar="NAME", help="given to pods with a share"
+    )
     _add_trusted_account(group)
 
 
@@ -164,15 +206,22 @@ def _add_account(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    _add_pods(parser)
-    _add_cluster(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("pod", nargs="?", metavar="POD", help="name of a pod of the cluster")
+    which.add_argument(
+        "-f", "--filename", metavar="FILE", help='Pods, or workloads with a pod template; "-" for standard input'
+    )
+    parser.add_argument(
+        "-n", "--namespace", default="default", metavar="NAME", help="of the pod that is named; default: default"
+    )
+    add_sources(parser)
+    _add_output(parser)
     parser.set_defaults(run=explain.run)
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--cluster", action="append", metavar="FILE", help="cluster dump, repeatable")
-    group.add_argument("--kubeconfig", type=path, metavar="FILE", help="list from the API server of this kubeconfig")
+    add_sources(parser)
+    parser.add_argument("--problems", action="store_true", help="problems only, no cards")
     _add_output(parser)
     parser.set_defaults(run=verify.run)
 
@@ -200,13 +249,13 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 def _add_webhooks(parser: argparse.ArgumentParser) -> None:
     target = Target()
     parser.add_argument("--namespace", type=_namespace, default=target.namespace, help="the extender's own")
-    parser.add_argument("--service", type=_name, default=target.service, metavar="NAME")
+    parser.add_argument("--service", type=_name, default=target.service, metavar="NAME", help="of the webhook port")
     parser.add_argument("--url", type=_https, metavar="URL", help="https://HOST:PORT, instead of the service")
     ca = parser.add_mutually_exclusive_group()
     ca.add_argument("--ca-file", type=path, metavar="FILE", help="PEM, written into caBundle")
     ca.add_argument("--cert-manager", type=_name, metavar="CERTIFICATE", help="let cert-manager write caBundle")
     _add_trusted_account(parser)
-    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml")
+    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml", help="format; default: yaml")
     parser.set_defaults(run=webhooks.run)
 
 
@@ -219,7 +268,7 @@ def _add_scheduler_config(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of the profile",
     )
-    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml")
+    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml", help="format; default: yaml")
     parser.set_defaults(run=scheduler_config.run)
 
 
@@ -237,10 +286,12 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="write caBundle into the webhook configurations of this name, repeatable; default: gpu-extender",
     )
-    parser.add_argument("--kubeconfig", type=path, metavar="FILE")
-    parser.add_argument("--in-cluster", action="store_true")
+    parser.add_argument("--kubeconfig", type=path, metavar="FILE", help="of the API server that holds them")
+    parser.add_argument("--in-cluster", action="store_true", help="reach it as the pod's service account")
     parser.add_argument("--days", type=_days, default=365, help="how long a certificate lasts")
-    parser.add_argument("--renew-before-days", type=natural, default=120, metavar="DAYS")
+    parser.add_argument(
+        "--renew-before-days", type=natural, default=120, metavar="DAYS", help="renew what ends sooner; default: 120"
+    )
     _add_logs(parser)
     _add_output(parser)
     parser.set_defaults(run=certs.run)
@@ -253,21 +304,19 @@ def _add_trusted_account(parser: argparse._ActionsContainer) -> None:
 
 
 def _add_pods(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--filename", required=True, metavar="FILE", help='Pod manifests, "-" for standard input')
+    parser.add_argument(
+        "-f", "--filename", required=True, metavar="FILE", help='Pods, or workloads; "-" for standard input'
+    )
     _add_output(parser)
 
 
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cluster", action="append", required=True, metavar="FILE", help="cluster dump, repeatable")
-
-
 def _add_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text", help="of the lines on standard error")
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="the least that is logged")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="format; default: text")
 
 
 def _name(text: str) -> str:

@@ -12,16 +12,17 @@ from accounting.pod_record import record_pod
 from extender.commands.common import print_json, print_lines, read_pods, table
 from extender.config import Settings
 from extender.convert import InputError
-from extender.reports import account
+from extender.reports import account, asks, request_text
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run the command. Raises `InputError`."""
-    entries = [account_entry(pod) for pod in read_pods(arguments.filename, settings)]
+    pods = read_pods(arguments.filename, settings)
+    entries = [account_entry(pod) for pod in pods]
     if arguments.output == "json":
         print_json(entries[0] if len(entries) == 1 else entries)
     else:
-        print_lines(line for entry in entries for line in _text(entry))
+        print_lines(line for pod, entry in zip(pods, entries, strict=True) for line in _text(pod, entry))
     return 0
 
 
@@ -36,13 +37,16 @@ def account_entry(pod: Pod) -> dict[str, Any]:
     return account(pod, record_pod(pod))
 
 
-def _text(entry: dict[str, Any]) -> Iterator[str]:
+def _text(pod: Pod, entry: dict[str, Any]) -> Iterator[str]:
     yield f"pod {entry['pod']}  state {entry['state']}"
-    rows = []
-    for container in entry["containers"]:
-        devices = container["devices"] or [{"uuid": "-", "memory": "-", "cores": "-"}]
-        rows += [(container["name"], container["kind"], *list(device.values())[:3]) for device in devices]
-    yield from table(("CONTAINER", "KIND", "CARD", "MEMORY MiB", "CORES %"), rows)
+    if pod.allocation is None:
+        yield from _asked(pod)
+    else:
+        rows = []
+        for container in entry["containers"]:
+            devices = container["devices"] or [{"uuid": "-", "memory": "-", "cores": "-"}]
+            rows += [(container["name"], container["kind"], *list(device.values())[:3]) for device in devices]
+        yield from table(("CONTAINER", "KIND", "CARD", "MEMORY MiB", "CORES %"), rows)
     held = [(phase, uuid, *use.values()) for phase in ("peak", "steady", "held") for uuid, use in entry[phase].items()]
     if held:
         yield from table(("PHASE", "CARD", "SLOTS", "MEMORY MiB", "CORES %"), held)
@@ -55,3 +59,13 @@ def _text(entry: dict[str, Any]) -> Iterator[str]:
     for uncertain in entry["total"]["uncertain"]:
         yield f"memory not known before a card is chosen: {uncertain}"
     yield ""
+
+
+def _asked(pod: Pod) -> Iterator[str]:
+    """Show what each container of a pod asks for that has no cards yet."""
+    rows = [
+        (container["name"], container["kind"], "-" if request is None else request_text(request))
+        for container in asks(pod.containers)
+        for request in container["requests"] or (None,)
+    ]
+    yield from table(("CONTAINER", "KIND", "ASKS FOR"), rows)

@@ -9,18 +9,23 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from accounting.pod import Pod
-from extender.cluster import Cluster, checked_pod, garbage_collector_paused, load_objects
+from extender.cluster import Cluster, checked_pod, collect, garbage_collector_paused
+from extender.commands.terminal import cut, fitted, terminal_width, watched
 from extender.config import Settings
-from extender.convert import InputError, read_manifests
+from extender.convert import InputError, pod_manifests, read_manifests
 from extender.printable import printable
 
 
 def read_pods(path: str, settings: Settings) -> list[Pod]:
-    """Read the Pods of a file; other kinds beside them are passed over. Raises `InputError`."""
+    """Read the Pods of a file and those of workloads' templates; other kinds are passed over. Raises `InputError`."""
     manifests = read_manifests(path, "-f")
-    pods = [manifest for manifest in manifests if manifest.kind == "Pod"]
+    pods = list(pod_manifests(manifests))
     if not pods:
-        raise InputError("kind", manifests[0].kind if manifests else "(none)", f"{path} holds no Pod")
+        raise InputError(
+            "kind",
+            manifests[0].kind if manifests else "(none)",
+            f"{path} holds no Pod and no workload with a pod template",
+        )
     return [checked_pod(manifest, settings) for manifest in pods]
 
 
@@ -38,7 +43,8 @@ def read_cluster(paths: Iterable[str], settings: Settings) -> Cluster:
     """Read cluster files into an embedded cluster. Raises `InputError`."""
     cluster = Cluster(settings)
     with garbage_collector_paused():
-        cluster.load(load_objects(paths, settings))
+        manifests = (manifest for path in paths for manifest in read_manifests(path, "--cluster"))
+        cluster.load(collect(watched(manifests, "objects read"), settings))
     return cluster
 
 
@@ -55,7 +61,10 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Return rows as aligned columns under a header."""
+    """Return rows as aligned columns under a header, cut to the width of a terminal that shows them."""
     cells = [[printable(str(cell)) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    widths = fitted([max(len(row[column]) for row in cells) for column in range(len(header))], terminal_width())
+    return [
+        "  ".join(cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]

@@ -22,7 +22,12 @@ _INT32_MAX = 2**31 - 1
 def add_defaults(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     group = parser.add_argument_group("defaults, as in HAMi's scheduler and device configuration")
-    group.add_argument("--node-scheduler-policy", default="binpack", choices=[policy.value for policy in NodePolicy])
+    group.add_argument(
+        "--node-scheduler-policy",
+        default="binpack",
+        choices=[policy.value for policy in NodePolicy],
+        help="which nodes go first; default: binpack",
+    )
     group.add_argument(
         "--gpu-scheduler-policy",
         type=_card_policy,

@@ -1,4 +1,4 @@
-"""`explain -f POD --cluster FILE`: which nodes take a pod, on which cards, and why the others do not.
+"""`explain -f POD --cluster FILE`, `explain NAME --kubeconfig FILE`: which nodes take a pod, and why the others do not.
 
 It ignores the pod's own booking. It does not judge taints, affinity or CPU.
 """
@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from extender.cluster import Learner
-from extender.commands.common import expected_pods, print_json, print_lines, read_cluster, read_pods, table
+from extender.commands.common import expected_pods, print_json, print_lines, read_pods, table
+from extender.commands.sources import cluster_of, named_pod
+from extender.commands.terminal import first_rows, some, watched, wrapped
 from extender.config import Settings
 from extender.reports import explain
 
@@ -17,11 +19,12 @@ _LIMITS = "Taints, affinity, CPU and memory of the node are not judged here; kub
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run the command; 1 if some pod fits no node. Raises `InputError`."""
-    pods = read_pods(arguments.filename, settings)
-    cluster = read_cluster(arguments.cluster, settings)
+    given = None if arguments.filename is None else read_pods(arguments.filename, settings)
+    cluster = cluster_of(arguments, settings)
+    pods = given or [named_pod(arguments, cluster)]
     if any(pod.policies.node.looks_ahead for pod in pods):
         Learner(cluster, expected_pods(arguments.expected_workload, settings)).learn_now()
-    answers = [explain(cluster, pod) for pod in pods]
+    answers = [explain(cluster, pod, lambda names: watched(names, "nodes explained", len(names))) for pod in pods]
     if arguments.output == "json":
         print_json(answers[0] if len(answers) == 1 else answers)
     else:
@@ -33,20 +36,24 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
     fitting = [node for node in answer["nodes"] if node["fits"]]
     yield f"pod {answer['pod']}: fits {len(fitting)} of {len(answer['nodes'])} nodes"
     rows = []
-    for node in sorted(fitting, key=lambda node: -node["score"]):
-        cards = [
-            f"{uuid} (slots {use['slots']}, {use['memory']} MiB, cores {use['cores']})"
-            for uuid, use in node["devices"].items()
-        ]
-        rows.append((node["node"], node["score"], ", ".join(cards) or "-"))
+    shown, more = first_rows(sorted(fitting, key=lambda node: -node["score"]), "nodes that fit")
+    for node in shown:
+        names = node["node"], node["score"]
+        for uuid, use in node["devices"].items() or (("-", None),):
+            rows.append((*names, uuid, *(("-",) * 3 if use is None else use.values())))
+            names = "", ""
     if rows:
-        yield from table(("NODE", "SCORE", "CARDS AT ITS PEAK"), rows)
-    for names, reasons in _refusals(answer["nodes"]):
-        yield f"{'node' if len(names) == 1 else f'{len(names)} nodes'} refused: {', '.join(names)}"
+        yield from table(("NODE", "SCORE", "CARD AT THE PEAK", "SLOTS", "MEMORY MiB", "CORES %"), rows)
+    yield from more
+    groups, more = first_rows(list(_refusals(answer["nodes"])), "groups of nodes that refuse for other reasons")
+    for refusing, reasons in groups:
+        many = "node" if len(refusing) == 1 else f"{len(refusing):,} nodes"
+        yield from wrapped(f"{many} refused: {some(refusing)}")
         for reason in reasons:
-            yield f"  {reason['code']}: {reason['message']}"
-            if reason["devices"]:
-                yield f"    cards: {', '.join(reason['devices'])}"
+            yield from wrapped(f"{reason['code']}: {reason['message']}", "  ")
+            if reason["devices"] and len(refusing) == 1:
+                yield from wrapped(f"cards: {some(reason['devices'])}", "    ")
+    yield from more
     yield from _quotas(answer.get("quotas", []))
     for ignored in answer.get("ignored", ()):
         yield f"ignored: {ignored}"
@@ -71,7 +78,8 @@ def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
     ]
     if rows:
         yield from table(heads, rows)
-    yield from dict.fromkeys(f"  {row['resource']}: {why}" for row in quotas for why in row["differs"])
+    for text in dict.fromkeys(f"{row['resource']}: {why}" for row in quotas for why in row["differs"]):
+        yield from wrapped(text, "  ")
 
 
 def _refusals(nodes: list[dict[str, Any]]) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
@@ -79,5 +87,6 @@ def _refusals(nodes: list[dict[str, Any]]) -> Iterator[tuple[list[str], list[dic
     groups: dict[str, tuple[list[str], list[dict[str, Any]]]] = {}
     for node in nodes:
         if not node["fits"]:
-            groups.setdefault(repr(node["reasons"]), ([], node["reasons"]))[0].append(node["node"])
+            words = repr([(reason["code"], reason["message"]) for reason in node["reasons"]])
+            groups.setdefault(words, ([], node["reasons"]))[0].append(node["node"])
     yield from groups.values()

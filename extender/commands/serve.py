@@ -16,6 +16,18 @@ from extender.security import CertificateCollector
 from extender.server import make_app, start
 
 
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Add the options that ask for more metrics."""
+    group = parser.add_argument_group("metrics; without these no label names a card, a node or a pod")
+    group.add_argument("--metrics-per-card", action="store_true", help="nine series for each card")
+    group.add_argument("--metrics-per-pod", action="store_true", help="three series for each card of each pod")
+    group.add_argument(
+        "--metrics-hami-names",
+        action="store_true",
+        help="each card, with --metrics-per-pod each container, under the names of HAMi's scheduler as well",
+    )
+
+
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. SIGHUP reads the files again. Raises `InputError`."""
     configure_logs(json=arguments.log_format == "json", level=arguments.log_level)
@@ -100,6 +112,7 @@ def _welcome(cluster: Cluster, paths: list[str], url: str, webhooks: str | None)
 cluster: {len(cluster.cache.nodes)} nodes, {cards} cards, {len(cluster.cache.pods)} pods on them, \
 {len(cluster.problems())} problems ({", ".join(paths)})
 {admits}
+See the cards, and why pods wait: {url}/
 Try:
   curl -s {url}/api/v1/nodes
   curl -s {url}/api/v1/pods

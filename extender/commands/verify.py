@@ -1,55 +1,49 @@
-"""`verify --cluster FILE | --kubeconfig FILE`: recompute all usage; list over-committed, orphaned and blocked cards.
+"""`verify --cluster FILE | --kubeconfig FILE | --in-cluster`: recompute all usage, and list what is wrong.
 
 It must not change anything. Invariant: exit status 1 exactly when a problem is listed; a dump of a cluster and the
 cluster itself get the same report.
 """
 
 import argparse
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from extender.cluster import Cluster
-from extender.commands.common import print_json, print_lines, read_cluster, table
+from extender.commands.common import print_json, print_lines, table
+from extender.commands.sources import cluster_of
+from extender.commands.terminal import MOST_ROWS, first_rows, some, wrapped
 from extender.config import Settings
-from extender.convert import InputError
 from extender.server import verify_report
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run the command; 1 if there are problems. Raises `InputError`."""
-    if arguments.kubeconfig is None:
-        cluster = read_cluster(arguments.cluster, settings)
-    else:
-        cluster = asyncio.run(_fetch(arguments.kubeconfig, settings))
-    report = verify_report(cluster)
+    report = verify_report(cluster_of(arguments, settings))
+    if arguments.problems:
+        del report["devices"]
     if arguments.output == "json":
         print_json(report)
     else:
-        print_lines(_text(report))
+        print_lines(_text(report, only_problems=arguments.problems))
     return 1 if report["problems"] else 0
 
 
-async def _fetch(kubeconfig: str, settings: Settings) -> Cluster:
-    # The Kubernetes client takes a third of a second to import; a dump does not need it.
-    from extender.commands.serve_live import connect
-    from extender.kube.client import WatchFailed
-    from extender.kube.listing import Expired
-    from extender.live.fetching import fetch_objects
-
-    client = await connect(kubeconfig)
-    cluster = Cluster(settings)
-    try:
-        cluster.load(await fetch_objects(client, settings))
-    except (WatchFailed, Expired) as error:
-        status = f"{error.status} " if isinstance(error, WatchFailed) and error.status else ""
-        raise InputError("--kubeconfig", kubeconfig, f"{status}{error}") from None
-    finally:
-        await client.close()
-    return cluster
+def _text(report: dict[str, Any], *, only_problems: bool) -> Iterator[str]:
+    problems = report["problems"]
+    if not only_problems:
+        yield from _cards(report["devices"])
+        yield ""
+    yield f"{len(problems)} problems"
+    shown, more = first_rows(problems, "problems")
+    for problem in shown:
+        yield from wrapped(f"{problem['code']}: {problem['object']}: {problem['message']}", "  ")
+    yield from more
 
 
-def _text(report: dict[str, Any]) -> Iterator[str]:
+def _cards(devices: list[dict[str, Any]]) -> Iterator[str]:
+    """Show the cards: of many those with something wrong first, then those that are held."""
+    if len(devices) > MOST_ROWS:
+        devices = sorted(devices, key=lambda card: (_state(card) == "ok", not card["pods"]))
+    shown, more = first_rows(devices, "cards")
     yield from table(
         ("NODE", "CARD", "SLOTS", "MEMORY MiB", "CORES %", "STATE", "PODS"),
         [
@@ -58,15 +52,15 @@ def _text(report: dict[str, Any]) -> Iterator[str]:
                 card["uuid"],
                 *(f"{card['requested'][name]}/{card['capacity'][name]}" for name in ("slots", "memory", "cores")),
                 _state(card),
-                ", ".join(card["pods"]) or "-",
+                some(card["pods"], 2) or "-",
             )
-            for card in report["devices"]
+            for card in shown
         ],
     )
-    yield ""
-    yield f"{len(report['problems'])} problems"
-    for problem in report["problems"]:
-        yield f"  {problem['code']}: {problem['object']}: {problem['message']}"
+    yield from more
+    gone = sum(not card["registered"] for card in devices)
+    held = f", and {gone} held that no node registers any more" if gone else ""
+    yield f"{len(devices) - gone} cards{held}"
 
 
 def _state(card: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ It must not print. Invariant: the pod's own booking, found by UID, or by name wh
 counts against it, and the answer agrees with what filter would say.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,17 @@ from extender.cluster import Cluster
 from extender.reports.render import charge_row, explained_node, quota_row
 
 
-def explain(cluster: Cluster, pod: Pod) -> dict[str, Any]:
-    """Return {"pod", "nodes": [...]} with every node of the cluster by name, and "quotas" if some count the pod."""
+def explain(
+    cluster: Cluster, pod: Pod, through: Callable[[list[str]], Iterable[str]] = lambda names: names
+) -> dict[str, Any]:
+    """Return {"pod", "nodes": [...]} with every node of the cluster by name, and "quotas" if some count the pod.
+
+    `through`: gives the names one by one, and may tell somebody how far it is.
+    """
     pod = pod._replace(uid=booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
     scores = _scores(cluster, pod, names, quota)
-    nodes = [_node(cluster, pod, name, scores.get(name, 0), quota) for name in names]
+    nodes = [_node(cluster, pod, name, scores.get(name, 0), quota) for name in through(names)]
     limits = _quotas(cluster, pod)
     answer = {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
     return answer | ({"ignored": [str(each) for each in pod.ignored]} if pod.ignored else {})

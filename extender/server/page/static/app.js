@@ -10,6 +10,7 @@ const find = (id) => document.getElementById(id);
 
 const state = {
   lines: new Map(), // node -> its line; see rows.py
+  spaces: new Set(), // namespaces of the pods that were seen on them
   summary: null,
   waiting: [],
   quotas: [],
@@ -56,12 +57,23 @@ function shownLines() {
   return found.sort((one, other) => (one.n < other.n ? -1 : 1));
 }
 
-const drawn = { pending: 0, lines: 0 };
+const drawn = { pending: 0, lines: 0, at: 0 };
+const STREAM_MS = 300; // between two drawings of what comes in by itself
 
-function update() {
+// Draws in the next frame; what comes in by itself, by the hundred while a page fills, is drawn a few times a second.
+function update({ streamed = false } = {}) {
+  const wait = streamed && drawn.lines ? Math.max(0, drawn.at + STREAM_MS - performance.now()) : 0;
+  if (wait) {
+    drawn.timer ||= setTimeout(() => {
+      drawn.timer = 0;
+      update();
+    }, wait);
+    return;
+  }
   if (drawn.pending) return;
-  drawn.pending = requestAnimationFrame(() => {
+  drawn.pending = requestAnimationFrame((now) => {
     drawn.pending = 0;
+    drawn.at = now;
     const lines = shownLines();
     grid.isOpen = state.card !== null;
     grid.show(lines, isHit);
@@ -104,7 +116,7 @@ const problems = () => Object.values(state.summary.problems).reduce((sum, each) 
 function filters(lines) {
   const { filter } = state;
   const models = (state.summary?.models || []).map((each) => each.model);
-  const spaces = [...new Set([...state.lines.values()].flatMap((line) => line.s))].sort();
+  const spaces = [...state.spaces].sort();
   const choice = (name, label, values) => html`
     <label>${label}
       <select @change=${(event) => setFilter(name, event.target.value)} .value=${filter[name]}>
@@ -228,13 +240,19 @@ function listen() {
   const on = (kind, act) =>
     source.addEventListener(kind, (event) => {
       act(JSON.parse(event.data));
-      update();
+      update({ streamed: true });
     });
   source.addEventListener("open", () => setLink("live"));
   source.addEventListener("error", () => setLink("reconnecting"));
-  on("reset", () => state.lines.clear());
+  on("reset", () => {
+    state.lines.clear();
+    state.spaces.clear();
+  });
   on("nodes", (lines) => {
-    for (const line of lines) state.lines.set(line.n, line);
+    for (const line of lines) {
+      state.lines.set(line.n, line);
+      for (const space of line.s) state.spaces.add(space);
+    }
     if (state.card && lines.some((line) => line.n === state.card.node)) loadCard();
   });
   on("gone", (names) => names.forEach((name) => state.lines.delete(name)));

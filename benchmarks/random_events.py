@@ -447,7 +447,8 @@ class _Driver(Chance):
         if self.chance(6):
             return self.unreadable()
         rows = []
-        for _ in pod.containers:
+        # Now and then there are rows of which nobody can tell whose they are.
+        for _ in range(len(pod.containers) + self.chance(8)):
             uuids = self.random.sample(self.uuids(str(pod.node)), self.random.randint(0, 2))
             cores = self.random.choice((0, 10, 20, 100 if self.chance(4) else 5))
             rows.append(tuple(DeviceRow(uuid, self.random.randint(0, MEMORY // 2), cores) for uuid in uuids))

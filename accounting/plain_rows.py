@@ -32,6 +32,9 @@ def held_by_text(text: str, containers: tuple[Container, ...], share: Callable[[
     if match is None:
         return None
     fields = match.groups()
+    if None in fields and _some_init_has_a_card(containers, fields):
+        # Rows may have moved; see `row_order`.
+        return None
     return (
         _on_one_card(containers, fields, share)
         or _on_cards(containers, fields, share)
@@ -50,6 +53,12 @@ _Amounts = tuple[int, int, int]
 _TOTAL = ""
 #: UUID, memory and cores of every container, None where it has no card.
 _Fields = tuple[str | Any, ...]
+
+
+def _some_init_has_a_card(containers: tuple[Container, ...], fields: _Fields) -> bool:
+    return any(
+        uuid is not None and container.kind is _INIT for container, uuid in zip(containers, fields[::3], strict=True)
+    )
 
 
 def _on_one_card(containers: tuple[Container, ...], fields: _Fields, share: Callable[[str], str]) -> Held | None:

@@ -13,8 +13,8 @@ The readings of one vendor's rows, in this order:
 4. anything else: the pod as a whole holds all rows from start to end.
 
 Readings 3 and 4 hold the most that the rows can mean, so wherever the spec leaves a doubt about 1 or 2, one of them is
-taken. HAMi v2.9 and older move rows of pods that ask several vendors to later containers (HAMi#2335), so such rows are
-taken by position only if the spec agrees.
+taken. HAMi v2.9 and older move rows of pods that ask several vendors to later containers (HAMi#2335). Where a container
+that asks is left without a row and an init has one, rows have moved, and 1 is out: a sidecar's row would end too early.
 """
 
 from collections.abc import Sequence
@@ -42,11 +42,11 @@ def rows_by_container(rows: _Rows, containers: tuple[Container, ...], vendor: st
 
 
 def _moved(rows: _Rows, containers: tuple[Container, ...], vendor: str) -> bool:
-    """Whether rows may stand behind their containers, and that would change what is held."""
-    several = any(request.vendor != vendor for container in containers for request in container.requests)
-    if not several or not any(container.kind is ContainerKind.INIT for container in containers):
+    """Whether a container that asks has no row, while an init has one that may be its: it would end with the init."""
+    placed = list(zip(containers, rows, strict=False))
+    if not any(own and container.kind is ContainerKind.INIT for container, own in placed):
         return False
-    return any(len(own) != _asked(container, vendor) for container, own in zip(containers, rows, strict=False))
+    return any(not own and (container.misread or _asked(container, vendor) > 0) for container, own in placed)
 
 
 def _agree(rows: _Rows, asking: Sequence[Container], containers: tuple[Container, ...], vendor: str) -> bool:

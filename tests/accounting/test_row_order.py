@@ -43,6 +43,9 @@ def _container(kind: str, count: str) -> Container:
         pytest.param("init:1 init init app:1 app", [[A], [B], [C]], [*[[]] * 5, [A, B, C]], id="rule 4: 3 rows for 5"),
         pytest.param("init:1 init:2 app", [[A], [B]], [[], [], [], [A, B]], id="rule 4: neither counts nor apps"),
         pytest.param("init app:1", [[A], [B], [C]], [[], [], [A, B, C]], id="rule 4: more rows than containers"),
+        pytest.param(
+            "sidecar:? init app:1", [[], [A], [B]], [[], [], [], [A, B]], id="rule 4: a row that may have moved"
+        ),
         pytest.param("init:1 init:? app app", [[A]], [*[[]] * 4, [A]], id="rule 4: what is asked is not known"),
     ],
 )
@@ -65,10 +68,18 @@ OTHER = FurtherRow.of("Z", 100, 0, "DCU")
         # HAMi#2335: the row of the sidecar has moved to the place of the init, where it would end with it.
         ((_of_two("sidecar", "NVIDIA"), _of_two("init", "DCU"), _of_two("app")), ((), (A,), ()), ((), (), (), (A,))),
         ((_of_two("sidecar", "NVIDIA"), _of_two("init", "DCU"), _of_two("app")), ((A,), (), ()), ((A,), (), ())),
+        # The other vendor is not on, so nobody knows that the init asks for its cards.
+        ((_of_two("sidecar", "NVIDIA"), _of_two("init"), _of_two("app")), ((), (A,), ()), ((), (), (), (A,))),
+        # An init's row moves to the sidecar, and the sidecar's to another init.
+        (
+            (_of_two("init", "NVIDIA"), _of_two("sidecar", "NVIDIA"), _of_two("init", "DCU"), _of_two("app")),
+            ((), (A,), (B,), ()),
+            ((), (), (), (), (A, B)),
+        ),
         # Without inits, whose a row is changes nothing.
         ((_of_two("app", "NVIDIA"), _of_two("app", "DCU")), ((), (A,)), ((), (A,))),
     ],
-    ids=["moved to an init", "where it belongs", "moved between apps"],
+    ids=["moved to an init", "where it belongs", "of a vendor that is off", "moved twice", "moved between apps"],
 )
 def test_rows_of_a_pod_with_several_vendors_stand_where_the_spec_agrees(
     asked: tuple[Container, ...], written: Allocation, expected: Allocation

@@ -40,8 +40,9 @@ from extender.wire.extender_v1 import BindingArgs
 class _Live:
     """What the server asks of the live parts."""
 
-    def __init__(self, live: LiveExtender, collector: Collector) -> None:
+    def __init__(self, live: LiveExtender, collector: Collector, certificate: ServingCertificate | None) -> None:
         self._live = live
+        self._certificate = certificate
         self.on_answer: OnAnswer | None = live.on_answer
         self.hooks: Hooks = live.hooks
         self.collector = collector
@@ -50,7 +51,9 @@ class _Live:
         return self._live.is_ready()
 
     def is_admitting(self) -> bool:
-        return self._live.is_synced() and not self._live.is_stopping
+        # No API server accepts a certificate that has expired.
+        accepted = self._certificate is None or not self._certificate.is_expired
+        return accepted and self._live.is_synced() and not self._live.is_stopping
 
     async def bind(self, args: BindingArgs) -> str:
         return await self._live.binder.bind(args)
@@ -87,7 +90,7 @@ async def _serve(
         live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
         version = ServerVersion(client)
         collector = LiveCollector(live, monitor, garbage)
-        app = _application(arguments, server, live, _Live(live, collector), certificate, version)
+        app = _application(arguments, server, live, _Live(live, collector, certificate), certificate, version)
         runner, port = await _listen(app, server)
         stopped = _on_signals()
         async with webhook_port(app, server, certificate) as webhooks:

@@ -55,16 +55,23 @@ class ServingCertificate:
         self._pair = load_pair(cert_file, key_file)
         self._suspected: _Stamps | None = None
         self._refused: _Stamps | None = None
+        self._told_expired: datetime | None = None
         self.reloads = 0
         self.failures = 0
         self.context = self._pair.context
         """For the listening socket. Every handshake takes the pair that is there by then."""
         self.context.sni_callback = self._choose
+        self._tell_expired()
 
     @property
     def is_stale(self) -> bool:
-        """Whether the files hold something else than what is served, because it cannot be used."""
-        return self._refused is not None
+        """Whether what is served has expired, or the files hold something else that cannot be used."""
+        return self._refused is not None or self.is_expired
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether no client accepts what is served: there is no other pair."""
+        return self.not_after <= datetime.now(UTC)
 
     @property
     def not_after(self) -> datetime:
@@ -107,6 +114,13 @@ class ServingCertificate:
         while True:
             await asyncio.sleep(poll_seconds)
             await asyncio.to_thread(self.reload_if_changed)
+            self._tell_expired()
+
+    def _tell_expired(self) -> None:
+        """Say once of each certificate that its time is over. It is served on: a new pair may come any moment."""
+        if self.is_expired and self._told_expired != self.not_after:
+            self._told_expired = self.not_after
+            logger().error("certificate has expired", file=self.cert_file, not_after=self.not_after.isoformat())
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Called in every handshake, with or without a server name."""
@@ -131,7 +145,7 @@ class CertificateCollector(Collector):
         reloads.add_metric(["replaced"], certificate.reloads)
         reloads.add_metric(["failed"], certificate.failures)
         yield reloads
-        text = "1 while the files hold a pair that cannot be used and an older one is served."
+        text = "1 while what is served has expired, or the files hold a pair that cannot be used."
         yield GaugeMetricFamily("gpu_extender_tls_stale", text, value=int(certificate.is_stale))
         text = "When the served certificate expires, in seconds since 1970."
         expiry = certificate.not_after.timestamp()

@@ -58,9 +58,9 @@ def write_pair(folder: Path, made: Issued | None = None, *, days: float = 1) -> 
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[Port]:
+async def served(folder: Path, *, days: float = 1) -> AsyncIterator[Port]:
     """A webhook port with a new certificate, beside the plain one."""
-    write_pair(folder)
+    write_pair(folder, days=days)
     certificate = ServingCertificate(str(folder / "tls.crt"), str(folder / "tls.key"))
     settings = ServerSettings(port=0, webhook_port=0)
     app = make_app(Cluster(Settings()), settings, collectors=[CertificateCollector(certificate)])
@@ -206,6 +206,33 @@ async def test_a_broken_new_pair_keeps_the_old_one_and_says_so(
         write_pair(tmp_path)
         await _until_reloaded(port, 1)
         assert await _metric(port, "gpu_extender_tls_stale") == 0
+
+
+async def test_a_certificate_that_has_expired_at_the_start_is_said_in_log_and_metric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with served(tmp_path, days=-0.001) as port:
+        assert capsys.readouterr().out.count("certificate has expired") == 1
+        assert await _metric(port, "gpu_extender_tls_stale") == 1
+        write_pair(tmp_path)
+        await _until_reloaded(port, 1)
+        assert await _metric(port, "gpu_extender_tls_stale") == 0
+        async with port.client() as client, client.get(f"{port.url}/readyz") as response:
+            assert response.status == 200
+        assert "certificate has expired" not in capsys.readouterr().out
+
+
+async def test_a_certificate_that_expires_while_it_is_served_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pair(tmp_path)
+    certificate = ServingCertificate(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
+    assert not certificate.is_stale
+    watching = asyncio.create_task(certificate.watch(0.01))
+    certificate._pair = certificate._pair._replace(not_after=datetime.now(UTC))
+    await eventually(lambda: "certificate has expired" in capsys.readouterr().out)
+    assert certificate.is_stale
+    watching.cancel()
 
 
 async def test_a_pair_that_is_half_written_is_waited_for(tmp_path: Path) -> None:

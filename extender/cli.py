@@ -126,9 +126,15 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--lease-name", type=_name, metavar="NAME", help="default: gpu-extender; with --follow-lease: kube-scheduler"
     )
-    group.add_argument("--lease-duration", type=_seconds, default=15.0, metavar="SECONDS", help="default: 15")
+    group.add_argument("--lease-duration", type=_seconds, default=6.0, metavar="SECONDS", help="default: 6")
     group.add_argument(
         "--lease-retry", type=_seconds, default=2.0, metavar="SECONDS", help="between two renewals; default: 2"
+    )
+    group.add_argument(
+        "--predecessor-lock",
+        type=path,
+        metavar="FILE",
+        help="in the pod's own volume: shows that the process before has ended, so that nobody waits for its lease",
     )
     group.add_argument(
         "--shutdown-delay",

@@ -7,9 +7,12 @@ kube-scheduler to notice, stops accepting, settles binds in flight, releases the
 
 import argparse
 import asyncio
+import math
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -27,7 +30,7 @@ from extender.live.app import LiveExtender
 from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
-from extender.live.leading import LeaseSettings
+from extender.live.leading import LeaseSettings, Predecessors
 from extender.live.server_version import ServerVersion
 from extender.live.settings import LiveSettings
 from extender.logs import announce, logger
@@ -189,16 +192,32 @@ def live_settings(arguments: argparse.Namespace) -> LiveSettings:
         name=arguments.lease_name or ("kube-scheduler" if arguments.follow_lease else "gpu-extender"),
         duration_seconds=arguments.lease_duration,
         retry_seconds=arguments.lease_retry,
-        write_deadline_seconds=arguments.http_timeout,
     )
-    bind = BindSettings(http_timeout_seconds=arguments.http_timeout, lock_mode=arguments.lock_mode == "hami")
-    return LiveSettings(
+    electing = arguments.leader_elect or arguments.follow_lease
+    bind = BindSettings(
+        http_timeout_seconds=arguments.http_timeout,
+        # Half a lease: its holder renews it long before.
+        longest_write_seconds=arguments.lease_duration / 2 if electing else math.inf,
+        lock_mode=arguments.lock_mode == "hami",
+    )
+    settings = LiveSettings(
         leader_elect=arguments.leader_elect,
         follow_lease=arguments.follow_lease,
         lease=lease,
         bind=bind,
         claims=arguments.claims,
     )
+    return replace(settings, predecessors=_predecessors(arguments.predecessor_lock, settings.identity))
+
+
+def _predecessors(path: str | None, identity: str) -> Predecessors | None:
+    """Take the lock that proves that earlier processes of this pod have ended."""
+    if path is None:
+        return None
+    try:
+        return Predecessors.take(path, os.environ.get("POD_UID", ""), identity)
+    except OSError as error:
+        raise InputError("--predecessor-lock", path, error.strerror or str(error)) from None
 
 
 def _check_times(arguments: argparse.Namespace) -> None:
@@ -211,6 +230,3 @@ def _check_times(arguments: argparse.Namespace) -> None:
         raise InputError("--lease-retry", f"{retry:g}", "must be above 0")
     if duration < 3 * retry:
         raise InputError("--lease-duration", f"{duration:g}", f"must be at least three times --lease-retry, {retry:g}")
-    if timeout > duration - 2 * retry:
-        why = f"must be at most --lease-duration less twice --lease-retry, {duration - 2 * retry:g}"
-        raise InputError("--http-timeout", f"{timeout:g}", f"{why}: a bind must end before the lease does")

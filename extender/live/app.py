@@ -173,9 +173,11 @@ class LiveExtender:
 
     def _make_leadership(self, live: LiveSettings) -> SoleLeader | LeaseHolder:
         if live.follow_lease:
-            return LeaseFollower(self.client, socket.gethostname(), live.lease, self._elected)
+            host, before = socket.gethostname(), live.predecessors
+            return LeaseFollower(self.client, host, live.lease, self._elected, predecessors=before)
         if live.leader_elect:
-            return LeaderElector(self.client, live.identity, live.lease, self._elected)
+            gone = frozenset() if live.predecessors is None else live.predecessors.gone
+            return LeaderElector(self.client, live.identity, live.lease, self._elected, gone=gone)
         return SoleLeader(self._elected)
 
     def _make_reflectors(self, settings: ReflectorSettings, journal: Journal | None) -> list[Reflector]:

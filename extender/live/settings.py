@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from extender.kube.reflector import ReflectorSettings
 from extender.live.binding import BindSettings
 from extender.live.comparing import CompareSettings
-from extender.live.leading import LeaseSettings
+from extender.live.leading import LeaseSettings, Predecessors
 from extender.live.waking import WakeSettings
 
 
@@ -32,6 +32,8 @@ class LiveSettings:
     """Between two comparisons with the API server; 100,000 pods are 900 MB each time."""
     failing_seconds: float = 60.0
     """A list or watch that fails for longer makes this replica not ready. It still answers whoever asks."""
+    predecessors: Predecessors | None = None
+    """What proves that earlier processes of this pod have ended."""
     identity: str = field(default_factory=lambda: f"{_host()}_{uuid.uuid4()}")
 
 

@@ -126,7 +126,12 @@ class Candidate:
 
 @asynccontextmanager
 async def candidate(
-    api: ApiServer, name: str, settings: LeaseSettings = SHORT, *, follows: bool = False
+    api: ApiServer,
+    name: str,
+    settings: LeaseSettings = SHORT,
+    *,
+    follows: bool = False,
+    gone: frozenset[str] = frozenset(),
 ) -> AsyncIterator[Candidate]:
     """A candidate that runs; with `follows`, one that follows the scheduler of the host `name`."""
     client, clock = CutClient(api.url), Clock()
@@ -136,8 +141,11 @@ async def candidate(
         made.others_unknown.append(others_unknown)
         await made.list_everything()
 
-    kind = LeaseFollower if follows else LeaderElector
-    holder = kind(client, name, settings, on_elected, clock)
+    holder: LeaseHolder
+    if follows:
+        holder = LeaseFollower(client, name, settings, on_elected, clock)
+    else:
+        holder = LeaderElector(client, name, settings, on_elected, clock, gone)
     made = Candidate(holder, client, clock)
     made.may_list.set()
     made.running = asyncio.create_task(holder.run())

@@ -171,7 +171,7 @@ async def test_the_next_one_takes_over_from_one_that_was_killed(tmp_path: Path) 
         (("--kubeconfig", "GOOD", "--in-cluster"), "cannot be used together"),
         (("--kubeconfig", "GOOD", "--cluster", "dump.json"), "cannot be used together"),
         (("--kubeconfig", "GOOD", "--http-timeout", "0"), "--http-timeout: 0: must be above 0"),
-        (("--kubeconfig", "GOOD", "--http-timeout", "30"), "a bind must end before the lease does"),
+        (("--kubeconfig", "GOOD", "--predecessor-lock", "NOWHERE/lock"), "--predecessor-lock"),
         (("--kubeconfig", "GOOD", "--lease-duration", "5"), "--lease-duration: 5: must be at least three times"),
         (("--kubeconfig", "GOOD", "--lease-retry", "0"), "--lease-retry: 0: must be above 0"),
         (("--kubeconfig", "GOOD", "--journal", "NOWHERE/journal"), "--journal"),

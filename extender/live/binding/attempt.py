@@ -12,6 +12,7 @@ conflict costs a read and another try, a lost answer a read.
 """
 
 import asyncio
+import math
 from dataclasses import dataclass
 
 from accounting.answers import Placement
@@ -43,10 +44,18 @@ class BindSettings:
 
     http_timeout_seconds: float = 10.0
     """httpTimeout of the extender's stanza in the scheduler's configuration."""
+    longest_write_seconds: float = math.inf
+    """A write starts only if the lease outlasts it, so this must be well below the lease's duration. One that takes
+    longer has no answer, and a read tells what became of it."""
     lock_mode: bool = True
     """Take HAMi's node lock, which HAMi's device plugin needs."""
     resolve_seconds: tuple[float, float] = (0.2, 5.0)
     """First and longest pause between reads of a pod whose Binding got no answer."""
+
+    @property
+    def write_seconds(self) -> float:
+        """The longest that one write may take."""
+        return min(self.http_timeout_seconds, self.longest_write_seconds)
 
 
 @dataclass(slots=True)
@@ -134,7 +143,7 @@ class BindAttempts:
         placement = self._placed(pod, attempt.node)
         if isinstance(placement, str):
             return placement
-        if not self._leadership.may_write(attempt.left()):
+        if not self._leadership.may_write(min(attempt.left(), self._settings.write_seconds)):
             return _NOT_LEADER
         lock = await self._locks.take(attempt.node, pod.namespace, pod.name, attempt.wait_until)
         if isinstance(lock, Contended):
@@ -158,7 +167,7 @@ class BindAttempts:
     async def _write_until_decided(self, pod: Pod, attempt: _Attempt) -> str:
         """Fit, assume and write the Binding; a pod that has changed meanwhile is read and tried again."""
         for _ in range(_TRIES):
-            left = attempt.left()
+            left = min(attempt.left(), self._settings.write_seconds)
             if left <= 0:
                 return f"Timeout: no time was left to bind; {_AGAIN}"
             if not self._leadership.may_write(left):

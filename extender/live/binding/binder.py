@@ -25,7 +25,7 @@ from extender.live.watching import Facts, PodTable
 from extender.logs import logger
 from extender.wire.extender_v1 import BindingArgs
 
-#: Limit of one request beside the Binding; a lease must outlast it, and http_timeout_seconds is shorter than any lease.
+#: Limit of one request beside the Binding.
 _REQUEST_SECONDS = 5.0
 
 
@@ -55,7 +55,7 @@ class Binder:
         self._facts = facts
         self._locks = locks
         self.reader = PodReader(client, cluster, PodTable(cluster, facts))
-        pauses, request_seconds = settings.resolve_seconds, min(_REQUEST_SECONDS, settings.http_timeout_seconds)
+        pauses, request_seconds = settings.resolve_seconds, min(_REQUEST_SECONDS, settings.write_seconds)
         self._settling = Settling(cluster, self.reader, locks, leadership, pauses, request_seconds)
         writer = BindingWriter(cluster, facts, client, leadership, unix_time, lock_mode=settings.lock_mode)
         self._attempts = BindAttempts(cluster, self.reader, writer, locks, leadership, self._settling, settings)

@@ -7,5 +7,6 @@ from extender.live.leading.election import LeaderElector
 from extender.live.leading.following import LeaseFollower
 from extender.live.leading.leadership import Leadership, LeaseHolder, SoleLeader
 from extender.live.leading.lease import LeaseSettings
+from extender.live.leading.predecessors import Predecessors
 
-__all__ = ["LeaderElector", "Leadership", "LeaseFollower", "LeaseHolder", "LeaseSettings", "SoleLeader"]
+__all__ = ["LeaderElector", "Leadership", "LeaseFollower", "LeaseHolder", "LeaseSettings", "Predecessors", "SoleLeader"]

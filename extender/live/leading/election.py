@@ -4,6 +4,7 @@ It must not know what leading means. Invariants: of two candidates that write on
 the version that it read; a Lease is taken from its holder only after it did not change for its whole duration; it is
 given up only when nothing that this process wrote, or had to wait for, can still take effect; a Lease that was given
 up speaks for the time until then only, so who has not been there since looks for writes of processes without election.
+A holder that is proven to have ended is waited for no longer; what it had sent is ruled out like that of any process.
 """
 
 from extender.kube.client import KubeClient
@@ -13,6 +14,7 @@ from extender.logs import logger
 
 _CONFLICT = 409
 _RELEASE_TRIES = 3
+_SHORTEST_PAUSE_SECONDS = 0.01
 #: Rounds that whoever gave the Lease up leaves to the others.
 _REST_ROUNDS = 3
 
@@ -27,9 +29,12 @@ class LeaderElector(LeaseHolder):
         settings: LeaseSettings,
         on_elected: OnElected,
         clock: Clock = steady_seconds,
+        gone: frozenset[str] = frozenset(),
     ) -> None:
+        """`gone`: identities of processes that have ended."""
         super().__init__(client, settings, on_elected, clock)
         self._identity = identity
+        self._gone = gone - {identity}
         self._mine: Lease | None = None  # as this process wrote it last
         self._seen: Lease | None = None  # as it was last read
         self._unchanged_since = NEVER
@@ -110,15 +115,28 @@ class LeaderElector(LeaseHolder):
             await self._take(lease, others_seconds=0.0, others_unknown=lease.term != self._attended)
         elif not lease.holder:
             # Somebody emptied it, and its holder may not know yet.
-            await self._take(lease, others_seconds=duration + deadline)
+            await self._take(lease, others_seconds=duration + deadline, others_unknown=not deadline)
+        elif lease.holder in self._gone:
+            # All that its process sent had left by then, and names versions that a list shows from now on.
+            await self._take(lease, others_seconds=0.0, others_unknown=True)
         elif self._is_over(lease):
-            await self._take(lease, others_seconds=deadline)
+            await self._take(lease, others_seconds=deadline, others_unknown=not deadline)
         elif self._term is not None:
             self._step_down(f"{lease.holder} holds the Lease")
 
+    def _pause_seconds(self) -> float:
+        """A standby looks twice as often as a leader renews, and at the moment when the Lease would be over."""
+        usual = super()._pause_seconds()
+        if self._mine is not None or self._seen is None:
+            return usual
+        return max(_SHORTEST_PAUSE_SECONDS, min(usual / 2, self._over_at(self._seen) - self._clock()))
+
     def _is_over(self, lease: Lease) -> bool:
         """Whether a Lease has not changed for its whole duration since it was first seen so."""
-        return self._clock() >= self._unchanged_since + lease.duration_seconds(self._settings.duration_seconds)
+        return self._clock() >= self._over_at(lease)
+
+    def _over_at(self, lease: Lease) -> float:
+        return self._unchanged_since + lease.duration_seconds(self._settings.duration_seconds)
 
     async def _create(self) -> None:
         """There is no Lease: make it. If there was one, somebody deleted it, and its holder may not know yet."""
@@ -128,7 +146,8 @@ class LeaderElector(LeaseHolder):
             await self._take(None, others_seconds=0.0, others_unknown=True)
             return
         self._step_down("the Lease was deleted")
-        await self._take(None, others_seconds=duration + self._settings.write_deadline_seconds)
+        deadline = self._settings.write_deadline_seconds
+        await self._take(None, others_seconds=duration + deadline, others_unknown=not deadline)
 
     async def _take(self, before: Lease | None, *, others_seconds: float, others_unknown: bool = False) -> None:
         """Write the Lease as ours; writes of an earlier leader may come for so long."""

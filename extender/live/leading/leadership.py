@@ -6,7 +6,8 @@ Why it exists: two replicas must never both give out a card. It must not know ca
   cannot renew in time stops being leader by itself, and a process that was stopped sees it at its next instruction:
   every question looks at the clock. Nothing of another's clock is trusted, only that its Lease did not change.
 - A write starts only if the lease outlasts the write's deadline.
-- A new leader is ready only after the old lease's end plus that deadline, and after lists that began then. A leader
+- A new leader is ready only after the old lease's end, after lists that began then, and after no write that an earlier
+  leader had sent can take effect unseen: it waits for as long as a write may take, or rules late Bindings out. A leader
   whose lease lapsed goes on as if nothing had been only if nobody else held the Lease meanwhile (the same `Term`).
 - Renewing goes on while a new leader prepares, and preparing can be broken off at any point.
 
@@ -158,8 +159,13 @@ class LeaseHolder:
             await self._on_elected(others_unknown)
 
         await _prepared(prepare, self._settings.retry_seconds)
+        if self._term is not None:
+            await self._on_led(self._term)
         self._ready, self._preparing = True, None
         logger().info("leading", term=self._term)
+
+    async def _on_led(self, term: Term) -> None:
+        """Called before a term's first write: nobody else's can come unseen any more."""
 
     async def _sleep_until(self, moment: float) -> None:
         # The event loop's clock is another one and may run ahead by some microseconds.

@@ -23,15 +23,18 @@ _SETTLED = "gpu-extender.io/settled-term"
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Times, as client-go's defaults."""
+    """Times."""
 
     namespace: str = "kube-system"
     name: str = "gpu-extender"
-    duration_seconds: float = 15.0
+    duration_seconds: float = 6.0
+    """Of the time that a standby waits after its leader was killed, the larger part; a leader that misses two renewals
+    keeps it. An API server that is away for longer costs no leadership: nobody else gets the Lease meanwhile."""
     retry_seconds: float = 2.0
     request_timeout_seconds: float = 5.0
-    write_deadline_seconds: float = 10.0
-    """The longest that one write of a leader may take; a new leader waits this long after the old lease's end."""
+    write_deadline_seconds: float = 0.0
+    """How long a new leader waits after the old lease's end for what its holder had sent. 0: it does not wait, and
+    rules late Bindings out like those of a process that no Lease tells of."""
 
     prepare_seconds: float = 60.0
     """Whoever holds the Lease and cannot list everything for so long serves nobody, and gives it up."""

@@ -21,7 +21,8 @@ from extender.logs import logger
 
 #: HAMi's own pace.
 PASS_SECONDS = 15.0
-_REQUEST_SECONDS = 5.0
+#: The lease must outlast it, so it is well below half of one.
+_REQUEST_SECONDS = 2.0
 #: At most this many writes per second, so that a large cluster's first pass does not crowd out binds.
 _WRITES_PER_SECOND = 20.0
 _TIME = "%Y-%m-%d %H:%M:%S"

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from extender.commands.certs_plan import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, configuration_names, make_plan
@@ -20,7 +21,6 @@ from extender.security import bundle_of
 from extender.wire.names import why_no_label, why_no_subdomain
 
 _SECONDS = 10.0
-_OK, _CREATED, _NOT_FOUND, _CONFLICT = 200, 201, 404, 409
 _MERGE = "application/merge-patch+json"
 _PATCH = "application/json-patch+json"
 _KINDS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
@@ -86,7 +86,7 @@ class _Renewal:
 
     async def _read(self) -> _Secret:
         answer = await self._request("GET", self._path)
-        if answer.status == _NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND:
             return _Secret(Files(), "")
         self._check(answer, "read the Secret")
         found = _decoded_object(answer, "the Secret")
@@ -109,7 +109,7 @@ class _Renewal:
             answer = await self._request("PATCH", self._path, change, _MERGE)
         else:
             answer = await self._request("POST", self._collection, body)
-        if answer.status in (_CONFLICT, _NOT_FOUND):
+        if answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
             return False
         self._check(answer, "write the Secret")
         return True
@@ -123,7 +123,7 @@ class _Renewal:
             for name in self._configurations:
                 path = api_path(kind, name)
                 answer = await self._request("GET", path)
-                if answer.status == _NOT_FOUND:
+                if answer.status == HTTPStatus.NOT_FOUND:
                     raise CertsError("--webhook-configuration", name, f"is not among the {kind.plural}")
                 self._check(answer, f"read {kind.plural} {name}")
                 operations = _bundle_operations(_decoded_object(answer, f"{kind.plural} {name}"), authorities, now)
@@ -145,7 +145,7 @@ class _Renewal:
         return answer
 
     def _check(self, answer: Answer, what: str) -> None:
-        if answer.status not in (_OK, _CREATED):
+        if answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED):
             raise CertsError("API server", str(answer.status), f"would not {what}: {answer.message}")
 
 

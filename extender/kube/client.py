@@ -9,6 +9,7 @@ sent twice but what was refused with 401; a write that has a fence asks it with 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import NamedTuple, Self
 
 import aiohttp
@@ -22,8 +23,6 @@ __all__ = ["JSON", "MERGE_PATCH", "Answer", "ConnectError", "KubeClient", "Unkno
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
-_UNAUTHORIZED = 401
-_OK = 200
 _CONNECT_SECONDS = 10.0
 Fence = Callable[[], bool]
 _NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
@@ -44,7 +43,7 @@ class Answer:
     @property
     def ok(self) -> bool:
         """Whether the status is 2xx."""
-        return 200 <= self.status < 300  # noqa: PLR2004
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property
     def message(self) -> str:
@@ -158,7 +157,7 @@ class KubeClient:
             async with asyncio.timeout(timeout_seconds):
                 authorization = await self._connection.authorization()
                 answer = await self._send(method, url, sent, headers, authorization, urgent=urgent)
-                if answer.status == _UNAUTHORIZED and await self._connection.renew(authorization):
+                if answer.status == HTTPStatus.UNAUTHORIZED and await self._connection.renew(authorization):
                     authorization = await self._connection.authorization()
                     answer = await self._send(method, url, sent, headers, authorization, urgent=urgent)
         except _NETWORK_ERRORS as error:
@@ -183,7 +182,7 @@ class KubeClient:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=inactivity_seconds)
         try:
             async with await self._open(self._connection.url(path, query), limits) as response:
-                if response.status != _OK:
+                if response.status != HTTPStatus.OK:
                     answer = Answer(response.status, await response.read(), _retry_after(response))
                     raise WatchFailed(answer.status, answer.message, answer.retry_after_seconds)
                 on_open()
@@ -202,7 +201,7 @@ class KubeClient:
         """Start a watch. Refused credentials are renewed once."""
         authorization = await self._connection.authorization()
         response = await self._get(url, limits, authorization)
-        if response.status == _UNAUTHORIZED:
+        if response.status == HTTPStatus.UNAUTHORIZED:
             # Gives the connection back; the body can be read again.
             await response.read()
             if await self._connection.renew(authorization):

@@ -11,13 +11,13 @@ import uuid
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 from extender.kube.client import MERGE_PATCH, KubeClient
 from extender.kube.paths import EVENTS, api_path
 from extender.logs import logger
 
 _NOTE_BYTES = 1024
-_NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class EventRecorder:
         body = json.dumps({"series": {"count": series.count, "lastObservedTime": _now()}}).encode()
         path = api_path(EVENTS, series.name, namespace=event.pod.namespace)
         answer = await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH, timeout_seconds=5)
-        return answer.status != _NOT_FOUND
+        return answer.status != HTTPStatus.NOT_FOUND
 
     async def _create(self, event: _Event, name: str) -> None:
         pod = event.pod

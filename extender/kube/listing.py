@@ -8,15 +8,13 @@ one version, which the API server read with a quorum after this list began; what
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
 
 from extender.kube.client import KubeClient, Unknown, WatchFailed
 
-_GONE = 410
-_TOO_MANY_REQUESTS = 429
-_SERVER_ERROR = 500
 _LONGEST_WAIT_SECONDS = 60.0
 
 
@@ -74,7 +72,11 @@ async def _page_in_tries(client: KubeClient, path: str, query: Mapping[str, str]
         try:
             return await _page(client, path, query, settings)
         except WatchFailed as error:
-            if error.status and error.status != _TOO_MANY_REQUESTS and error.status < _SERVER_ERROR:
+            if (
+                error.status
+                and error.status != HTTPStatus.TOO_MANY_REQUESTS
+                and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+            ):
                 raise
             await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, error.retry_after_seconds or pause))
             pause *= 2
@@ -85,7 +87,7 @@ async def _page(client: KubeClient, path: str, query: Mapping[str, str], setting
     answer = await client.request("GET", path, query=query, timeout_seconds=settings.request_timeout_seconds)
     if isinstance(answer, Unknown):
         raise WatchFailed(0, answer.why)
-    if answer.status == _GONE:
+    if answer.status == HTTPStatus.GONE:
         raise Expired(answer.message)
     if not answer.ok:
         raise WatchFailed(answer.status, answer.message, answer.retry_after_seconds)

@@ -4,6 +4,7 @@ It must not act on it. Invariant: every form in which an API server says that a 
 own, is `Expired`; so is a line that cannot be read, for the version of its change is lost with it.
 """
 
+from http import HTTPStatus
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -11,12 +12,11 @@ import msgspec
 from extender.kube.client import WatchFailed
 from extender.kube.listing import Expired
 
-_GONE = 410
 _EXPIRED_REASONS = frozenset({"Expired", "Gone"})
 #: A version of the future, as after a restore of the API server's store.
 _FUTURE_VERSION = "Too large resource version"
 #: HTTP statuses that answer the version, not the request.
-_BAD_VERSION = frozenset({400, _GONE, 422})
+_BAD_VERSION = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 class WatchEvent(NamedTuple):
@@ -97,7 +97,7 @@ def is_about_version(failure: WatchFailed) -> bool:
 def _failure(status: _Status) -> Exception:
     """Return what an ERROR event says."""
     message = status.message or "error event"
-    if status.code == _GONE or status.reason in _EXPIRED_REASONS or _FUTURE_VERSION in message:
+    if status.code == HTTPStatus.GONE or status.reason in _EXPIRED_REASONS or _FUTURE_VERSION in message:
         return Expired(message)
     retry_after = None if status.details is None else status.details.retry_after_seconds
     return WatchFailed(status.code or 0, message, None if retry_after is None else max(0.0, float(retry_after)))

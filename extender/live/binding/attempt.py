@@ -14,6 +14,7 @@ conflict costs a read and another try, a lost answer a read.
 import asyncio
 import math
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from accounting.answers import Placement
 from accounting.pod import Pod
@@ -29,8 +30,6 @@ from extender.live.locks import Contended, Held, NodeLocks
 from extender.verbs import placed
 from extender.wire.extender_v1 import BindingArgs
 
-_CONFLICT = 409
-_SERVER_ERROR = 500
 #: Share of httpTimeout that a bind may wait, for a node's lock or for an earlier bind's outcome.
 _WAIT_SHARE = 0.8
 #: Share of httpTimeout after which a bind answers in any case.
@@ -182,7 +181,7 @@ class BindAttempts:
                 return ""
             if _may_have_happened(answer):
                 return await self._unanswered(pod, answer, attempt)
-            if answer.status != _CONFLICT:
+            if answer.status != HTTPStatus.CONFLICT:
                 self._cluster.forget(pod.uid)
                 return f"Refused: {answer.status} {answer.message}"
             again = await self._after_conflict(pod, answer, attempt)
@@ -273,7 +272,7 @@ def _booked_on(pod: Pod, node: str, placement: Placement) -> Pod:
 
 def _may_have_happened(answer: Answer | Unknown) -> bool:
     """Whether a write that was not answered with success was perhaps carried out all the same."""
-    return answer.sent if isinstance(answer, Unknown) else answer.status >= _SERVER_ERROR
+    return answer.sent if isinstance(answer, Unknown) else answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _until(end: float) -> float:

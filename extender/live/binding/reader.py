@@ -8,6 +8,7 @@ recorded, and goes into the journal, as if the watch had told.
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 import msgspec
 
@@ -20,9 +21,6 @@ from extender.kube.events import PodRef
 from extender.kube.paths import PODS, api_path
 from extender.live.watching import PodTable
 from extender.wire import core_v1
-
-_NOT_FOUND = 404
-_CONFLICT = 409
 
 
 class PodReader:
@@ -50,7 +48,7 @@ class PodReader:
         answer = await self._client.request("GET", path, timeout_seconds=max(0.1, timeout_seconds))
         if isinstance(answer, Unknown):
             return answer
-        if answer.status == _NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND:
             self._gone(uid)
             return None
         if not answer.ok:
@@ -92,7 +90,7 @@ class PodReader:
         )
         if isinstance(answer, Answer) and answer.ok:
             self.note(answer.body, ref.uid)
-        elif answer.status in (_CONFLICT, _NOT_FOUND):
+        elif answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
             await self.read(ref.namespace, ref.name, ref.uid, timeout_seconds)
         return self.table.version(ref.uid) != version
 

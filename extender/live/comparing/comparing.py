@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from extender.kube.client import Answer, KubeClient, WatchFailed
@@ -19,7 +20,6 @@ from extender.kube.pace import Pace
 from extender.live.comparing.views import Seen, View
 
 Json = dict[str, Any]
-_NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Comparer:
         if path is None:
             return value
         answer = await self._client.request("GET", path, timeout_seconds=self._settings.request_seconds)
-        if answer.status == _NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return view.read_again(identity, answer.body) if isinstance(answer, Answer) and answer.ok else value
 

@@ -7,12 +7,13 @@ up speaks for the time until then only, so who has not been there since looks fo
 A holder that is proven to have ended is waited for no longer; what it had sent is ruled out like that of any process.
 """
 
+from http import HTTPStatus
+
 from extender.kube.client import KubeClient
 from extender.live.leading.leadership import NEVER, Clock, LeaseHolder, OnElected, steady_seconds
 from extender.live.leading.lease import Failed, Lease, LeaseSettings, Missing, Term
 from extender.logs import logger
 
-_CONFLICT = 409
 _RELEASE_TRIES = 3
 _SHORTEST_PAUSE_SECONDS = 0.01
 #: Rounds that whoever gave the Lease up leaves to the others.
@@ -57,7 +58,7 @@ class LeaderElector(LeaseHolder):
             if not isinstance(lease, Lease) or lease.holder != self._identity:
                 return
             freed = await self._lease.free(lease)
-            if not (isinstance(freed, Failed) and freed.status == _CONFLICT):
+            if not (isinstance(freed, Failed) and freed.status == HTTPStatus.CONFLICT):
                 return
 
     async def _round(self) -> None:
@@ -94,7 +95,7 @@ class LeaderElector(LeaseHolder):
             self._mine, self._attended = written, written.term
             self._hold(written.term, started + self._settings.duration_seconds, started)
             return True
-        if isinstance(written, Failed) and written.status != _CONFLICT:
+        if isinstance(written, Failed) and written.status != HTTPStatus.CONFLICT:
             logger().warning("Lease cannot be renewed", status=written.status, why=written.why)
             return True
         self._mine = None
@@ -161,7 +162,7 @@ class LeaderElector(LeaseHolder):
             self._attended = written.term
             until = started + self._settings.duration_seconds
             self._hold(written.term, until, self._others_end, others_unknown=others_unknown)
-        elif isinstance(written, Failed) and written.status != _CONFLICT:
+        elif isinstance(written, Failed) and written.status != HTTPStatus.CONFLICT:
             logger().warning("Lease cannot be written", status=written.status, why=written.why)
 
     def _step_down(self, why: str) -> None:

@@ -9,6 +9,7 @@ leaseTransitions, so an equal number on an equal object means that nobody else h
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -16,7 +17,6 @@ import msgspec
 from extender.kube.client import Answer, KubeClient, Unknown
 from extender.kube.paths import LEASES, api_path
 
-_NOT_FOUND = 404
 #: Names the term whose holder gave the Lease up after its last write was settled.
 _SETTLED = "gpu-extender.io/settled-term"
 
@@ -180,7 +180,7 @@ class LeaseClient:
 
 
 def _read(answer: Answer | Unknown) -> Lease | Missing | Failed:
-    if answer.status == _NOT_FOUND:
+    if answer.status == HTTPStatus.NOT_FOUND:
         return Missing()
     if isinstance(answer, Unknown) or not answer.ok:
         return Failed(answer.status, answer.message)

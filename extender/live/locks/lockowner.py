@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,6 @@ from extender.kube.client import Answer, KubeClient
 from extender.kube.paths import PODS, api_path
 from extender.wire.names import why_no_label, why_no_subdomain
 
-_NOT_FOUND = 404
 #: HAMi's own limit; whatever holds a lock longer has failed. The same for a time that far in the future.
 EXPIRY = timedelta(minutes=5)
 #: Lock and Binding are written within one httpTimeout. An owner that another scheduler looks after, and that is not on
@@ -110,7 +110,7 @@ class LockOwners:
         path = api_path(PODS, owner.name, namespace=owner.namespace)
         left = deadline - asyncio.get_running_loop().time()
         answer = await self._client.request("GET", path, timeout_seconds=max(0.1, min(left, _REQUEST_SECONDS)))
-        if answer.status == _NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND:
             return True
         if not (isinstance(answer, Answer) and answer.ok):
             return False

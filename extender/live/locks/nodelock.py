@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 import msgspec
 
@@ -26,9 +27,6 @@ from extender.live.watching import Facts, NodeFacts, node_facts
 from extender.logs import logger
 from extender.wire import core_v1
 
-_CONFLICT = 409
-_NOT_FOUND = 404
-_SERVER_ERROR = 500
 #: A node that stays locked is read again after this time, in case its watch has fallen silent.
 _LOOK_AGAIN_SECONDS = 2.0
 #: How long a bind waits for its release before it answers; the release goes on.
@@ -146,7 +144,7 @@ class NodeLocks:
             why = f"the node cannot be locked: {answer.message}"
             if _is_refusal(answer):
                 break
-            unsure |= answer.sent if isinstance(answer, Unknown) else answer.status != _CONFLICT
+            unsure |= answer.sent if isinstance(answer, Unknown) else answer.status != HTTPStatus.CONFLICT
             await asyncio.sleep(min(left, pause))
             pause = min(1.0, 2 * pause or _PAUSE_SECONDS[0])
             await self._read(node, left)
@@ -172,7 +170,7 @@ class NodeLocks:
         while asyncio.get_running_loop().time() < end:
             if version:
                 answer = await self._write(held.node, version, None, _REQUEST_SECONDS)
-                if isinstance(answer, NodeFacts) or answer.status == _NOT_FOUND:
+                if isinstance(answer, NodeFacts) or answer.status == HTTPStatus.NOT_FOUND:
                     return
             facts = await self._read(held.node, _REQUEST_SECONDS)
             if facts is None:
@@ -204,7 +202,7 @@ class NodeLocks:
         answer = await self._client.request("GET", api_path(NODES, node), timeout_seconds=max(0.1, timeout_seconds))
         if isinstance(answer, Unknown):
             return answer
-        if answer.status == _NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return self._note(node, answer) if answer.ok else Unknown(f"{answer.status} {answer.message}")
 
@@ -218,4 +216,8 @@ class NodeLocks:
 
 def _is_refusal(answer: Answer | Unknown) -> bool:
     """Whether a write surely did not happen and would not at another try."""
-    return isinstance(answer, Answer) and answer.status < _SERVER_ERROR and answer.status != _CONFLICT
+    return (
+        isinstance(answer, Answer)
+        and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        and answer.status != HTTPStatus.CONFLICT
+    )

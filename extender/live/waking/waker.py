@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 from accounting.pod import Pod
@@ -32,8 +33,6 @@ from extender.live.watching import Facts
 from extender.logs import logger
 
 _REQUEST_SECONDS = 5.0
-_CONFLICT = 409
-_NOT_FOUND = 404
 #: How often the loop looks whether this replica has begun to lead, and whether it still does.
 _LOOK_SECONDS = (0.1, 1.0)
 #: A round that ran out of tokens waits for this many.
@@ -231,7 +230,7 @@ class Waker:
             return
         logger().warning("pod cannot be woken", pod=pod.key, why=answer.message)
         refused.asked_again = True
-        if answer.status in (_NOT_FOUND, _CONFLICT):
+        if answer.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
             # There is no such pod any more.
             self.forget(pod.uid)
 

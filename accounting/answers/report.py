@@ -112,8 +112,7 @@ def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
     snapshot = cache.snapshot()
     nodes = snapshot.nodes
     counts[ProblemCode.ORPHANED_DEVICE] = cache.orphans()
-    # An orphan has capacity 0 and a holder, so it is over-committed as well.
-    counts[ProblemCode.OVERCOMMITTED] = int(np.count_nonzero(snapshot.overcommitted)) + cache.orphans()
+    counts[ProblemCode.OVERCOMMITTED] = int(np.count_nonzero(snapshot.overcommitted))
     # A card of two nodes has one interned number in several present cells.
     _, times = np.unique(nodes.uuid_id[nodes.present], return_counts=True)
     counts[ProblemCode.DUPLICATE_DEVICE] = int(np.count_nonzero(times > 1))
@@ -174,8 +173,9 @@ def _device_problems(report: DeviceReport) -> Iterator[Problem]:
     where = f"node {report.node} device {report.uuid}"
     if report.device is None:
         message = f"is not registered any more but held by {', '.join(report.pods)}"
+        # It has capacity 0, so it is over-committed as well; that would say the same again.
         yield Problem(ProblemCode.ORPHANED_DEVICE, where, message)
-    if report.overcommitted:
+    elif report.overcommitted:
         short = [
             f"{name} {used} held of {whole}"
             for name, used, whole in zip(report.capacity._fields, report.requested, report.capacity, strict=True)

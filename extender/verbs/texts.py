@@ -9,9 +9,9 @@ from accounting.status import CODES, Code
 
 TEXT: dict[Code, str] = {
     Code.NODE_UNKNOWN: "GPU extender does not know the node yet; wait or look at the extender's log",
-    Code.NO_DEVICES: "node registers no GPU; if it has one look at its device plugin",
+    Code.NO_DEVICES: "node registers no GPU that can be read; if it has one look at its device plugin",
     Code.INSUFFICIENT_DEVICES: "node has fewer GPUs than one container wants; ask for fewer",
-    Code.INSUFFICIENT_NODE_COUNT: "node's GPU count is used up; wait for pods to end",
+    Code.INSUFFICIENT_NODE_COUNT: "node offers no more GPUs; wait for pods to end or look at its device plugin",
     Code.INSUFFICIENT_SLOTS: "GPUs have no free slot; wait for pods to end",
     Code.INSUFFICIENT_MEMORY: "GPUs have too little free memory; ask for less or wait for pods to end",
     Code.INSUFFICIENT_CORES: "GPUs have too few free cores; ask for fewer or wait for pods to end",

@@ -133,7 +133,7 @@ async def test_problems_are_counted_by_code() -> None:
         report = await client.get("/api/v1/verify")
     for code, count in {
         "OrphanedDevice": 1,
-        "Overcommitted": 2,
+        "Overcommitted": 1,
         "UndecodableAllocation": 1,
         "MissingAllocation": 1,
         "DuplicateDevice": 0,

@@ -45,7 +45,7 @@ def problems(bench: Bench) -> set[tuple[str, ProblemCode]]:
 def orphan(node_name: str, uuid: str) -> set[tuple[str, ProblemCode]]:
     """The problems of a card that is held but not registered: it has no capacity."""
     where = f"node {node_name} device {uuid}"
-    return {(where, ProblemCode.ORPHANED_DEVICE), (where, ProblemCode.OVERCOMMITTED)}
+    return {(where, ProblemCode.ORPHANED_DEVICE)}
 
 
 async def takes(bench: Bench, memory: int, name: str = "n1") -> bool:

@@ -99,6 +99,7 @@ async def ready_after(process: Process, began: float) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.real_time
 async def test_the_only_replica_that_was_killed_is_back_at_once(tmp_path: Path) -> None:
     """A Binding that it had sent comes late; its card is not given to anybody else meanwhile."""
     flags: tuple[Any, ...] = (*DEFAULTS, "--predecessor-lock", tmp_path / "lock")
@@ -131,6 +132,7 @@ async def test_the_only_replica_that_was_killed_is_back_at_once(tmp_path: Path) 
     assert took < 10.0
 
 
+@pytest.mark.real_time
 async def test_a_second_replica_takes_over_from_one_that_was_killed_and_from_one_that_ends(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (api, kubeconfig), serving(kubeconfig, *DEFAULTS) as first:
         await first.answers("/readyz", 200)

@@ -21,6 +21,10 @@ from accounting.vendor import DEFAULT_VENDOR_KEY
 
 # At most 18 digits: Python refuses to convert very long texts, and int32 needs 10.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+#: Kubernetes' bound of all annotations of an object together (apimachinery's TotalAnnotationSizeLimitB).
+_LONGEST_TEXT = 2**18
+#: Cards and containers in one text. Reading one takes 5 us.
+_MOST_PARTS = 4096
 #: A device as writers write it, every number surely in its range.
 _PLAIN = re.compile(r"([^,]+),[^,]*,([0-9]{1,9}),([0-9]{1,4})", re.ASCII)
 _INDEXED = re.compile(r"(.+)\[[0-9]+(?:-[0-9]+)?\]", re.ASCII)
@@ -52,12 +56,16 @@ def decode_allocation(
 ) -> Allocation | UnreadableAllocation:
     """Read an annotation text for a pod with these containers.
 
-    Unreadable are: a non-empty part without a comma or with too few fields, a memory or cores value that is no integer,
-    negative or too large, an empty UUID, and a text without any card whose rows are not one per container. Extra fields
-    are accepted. Which row is whose: `accounting.row_order`. `share` returns the one text that stands for all UUIDs
-    equal to its argument. `vendor`: key of the one whose annotation it is. The type field is not read, since some
-    writers put a model there. `instances`: what the MIG annotation names.
+    Unreadable are: a text longer than any that an API server keeps, or of more cards and containers than any pod has,
+    which is not read at all; a non-empty part without a comma or with too few fields, a memory or cores value that is
+    no integer, negative or too large, an empty UUID, and a text without any card whose rows are not one per container.
+    Extra fields are accepted. Which row is whose: `accounting.row_order`. `share` returns the one text that stands for
+    all UUIDs equal to its argument. `vendor`: key of the one whose annotation it is. The type field is not read, since
+    some writers put a model there. `instances`: what the MIG annotation names.
     """
+    if len(text) > _LONGEST_TEXT or text.count(":") + text.count(";") > _MOST_PARTS:
+        why = f"has more than {_LONGEST_TEXT} characters or {_MOST_PARTS} parts"
+        return UnreadableAllocation((), Invalid(field, _shown(text), why))
     rows: list[tuple[DeviceRow, ...]] = []
     for part in _rows(text):
         row = _row(part, field, share, vendor)
@@ -160,7 +168,8 @@ def _device(part: str, field: str, share: Callable[[str], str], vendor: str) -> 
     uuid, _, memory, cores = fields[:_FIELDS]
     for name, number, maximum in (("memory", memory, _MEMORY_MAX), ("cores", cores, _CORES_MAX)):
         if not _INTEGER.fullmatch(number):
-            return Invalid(field, _shown(part), f"{name} {_shown(number)!r} is not an integer")
+            why = "is out of range" if number.isascii() and number.lstrip("+-").isdigit() else "is not an integer"
+            return Invalid(field, _shown(part), f"{name} {_shown(number)!r} {why}")
         if int(number) < 0:
             return Invalid(field, _shown(part), f"{name} {number} is negative")
         if int(number) > maximum:

@@ -15,7 +15,7 @@ from accounting.quota.limits import (
     passed_problem,
 )
 from accounting.quota.objects import Quota, read_quota
-from accounting.quota.report import Charge, namespace_differences, pod_charges
+from accounting.quota.report import Charge, count_differences, differences_text, namespace_differences, pod_charges
 
 __all__ = [
     "UNLIMITED",
@@ -28,6 +28,8 @@ __all__ = [
     "QuotaCheck",
     "QuotaTable",
     "choose_within",
+    "count_differences",
+    "differences_text",
     "limit_text",
     "namespace_differences",
     "passed_problem",

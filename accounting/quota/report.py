@@ -4,7 +4,7 @@ Why it exists: two different numbers for one quota are trusted only with the rea
 anything. Invariant: where the two numbers differ there is a reason; where they are equal there is none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from accounting.holdings import Total, least_total
@@ -67,6 +67,16 @@ def pod_differences(pod: Pod, resource: str, vendor: Vendor, *, in_mig: bool) ->
 
 def namespace_differences(limit: Limit, pods: Iterable[tuple[Pod, PodRecord]], vendor: Vendor) -> list[str]:
     """Return why a namespace's charge there and here differ, and for how many pods each reason holds."""
+    return differences_text(count_differences(limit, pods, vendor))
+
+
+def differences_text(reasons: Mapping[str, int]) -> list[str]:
+    """Return reasons with their numbers of pods, sorted."""
+    return [f"{why} ({count} {'pod' if count == 1 else 'pods'})" for why, count in sorted(reasons.items())]
+
+
+def count_differences(limit: Limit, pods: Iterable[tuple[Pod, PodRecord]], vendor: Vendor) -> dict[str, int]:
+    """Return why what these pods are charged there and here differs, and for how many of them each reason holds."""
     reasons: dict[str, int] = {}
     at = managed_resources(vendor).index(limit.resource)
     for pod, record in pods:
@@ -84,4 +94,4 @@ def namespace_differences(limit: Limit, pods: Iterable[tuple[Pod, PodRecord]], v
                 why += pod_differences(own, limit.resource, vendor, in_mig=bool(record.instances))
         for each in why:
             reasons[each] = reasons.get(each, 0) + 1
-    return [f"{why} ({count} {'pod' if count == 1 else 'pods'})" for why, count in sorted(reasons.items())]
+    return reasons

@@ -16,7 +16,7 @@ from extender.convert.annotations import (
     scheduler_keys,
 )
 from extender.convert.disruption import convert_disruption_budget
-from extender.convert.manifests import InputError, Manifest, parse_manifests, read_manifests
+from extender.convert.manifests import InputError, Manifest, parse_json_manifests, parse_manifests, read_manifests
 from extender.convert.names import misnamed
 from extender.convert.node import convert_node, convert_quota
 from extender.convert.pod import (
@@ -54,6 +54,7 @@ __all__ = [
     "held_or_rows",
     "misnamed",
     "pack_rows",
+    "parse_json_manifests",
     "parse_manifests",
     "pod_manifests",
     "read_manifests",

@@ -27,6 +27,7 @@ from accounting.status import Problem
 from accounting.topology import Link, is_single_numa, read_links, unreadable_links
 from accounting.vendor import RegisterFormat, Vendor
 from extender.config import Settings
+from extender.convert.annotations import TOTAL_LIMIT_BYTES
 from extender.convert.cpu import allocatable_cpu_milli
 from extender.convert.room import allocatable_of
 from extender.convert.scopes import selector_of
@@ -90,6 +91,8 @@ def _links(
 def _register(node: str, text: str | None, vendor: Vendor) -> Register:
     if not text:
         return Register()
+    if len(text) > TOTAL_LIMIT_BYTES:
+        return unreadable(node, f"has more than the {TOTAL_LIMIT_BYTES} characters that Kubernetes keeps")
     if vendor.register_format is RegisterFormat.TEXT:
         decoded = decode_legacy_register(text)
         return unreadable(node, decoded) if isinstance(decoded, str) else read_register(node, decoded, vendor)

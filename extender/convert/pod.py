@@ -38,6 +38,8 @@ NODE_POLICY = "hami.io/node-scheduler-policy"
 CARD_POLICY = "hami.io/gpu-scheduler-policy"
 WEIGHTS = "hami.io/device-scoring-weights"
 _ANNOTATIONS = "metadata.annotations[{}]"
+#: Of an annotation that selects cards: 200 UUIDs. Every word is compared with every model.
+_LONGEST_CHOICE = 8192
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 #: Of such pods no vendor can lack its rows.
 _DEFAULT_VENDOR_AT_MOST = ((), (DEFAULT_VENDOR_KEY,))
@@ -168,7 +170,9 @@ def _choices(
     tools = _tools(vendors)
     if annotations.keys().isdisjoint(tools.choice_keys):
         return tools.every_card if asked is vendors else _every_card(asked), settings.policies, [], ()
+    annotations, too_long = _without_long(annotations, tools.choice_keys)
     policies, invalid, ignored = _policies(annotations, settings.policies)
+    invalid += too_long
     selections = []
     for vendor in asked:
         selections.append(_selection(annotations, vendor, invalid))
@@ -176,6 +180,14 @@ def _choices(
             if annotations.get(key) == value:
                 invalid.append(Invalid(_ANNOTATIONS.format(key), value, "this way of sharing a card is not managed"))
     return tuple(selections), policies, invalid, ignored
+
+
+def _without_long(annotations: Mapping[str, str], keys: frozenset[str]) -> tuple[Mapping[str, str], list[Invalid]]:
+    """Return the annotations but those of these keys that are too long to be compared with every card."""
+    long = sorted(key for key in keys & annotations.keys() if len(annotations[key]) > _LONGEST_CHOICE)
+    why = f"has more than {_LONGEST_CHOICE} characters"
+    invalid = [Invalid(_ANNOTATIONS.format(key), f"{annotations[key][:40]}...", why) for key in long]
+    return ({key: each for key, each in annotations.items() if key not in long} if long else annotations), invalid
 
 
 @lru_cache(maxsize=64)

@@ -7,12 +7,13 @@ that request's uid. Source: k8s.io/api/admission/v1/types.go.
 
 import base64
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import orjson
 
 from extender.wire import core_v1
+from extender.wire.bounds import why_too_dense
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -106,9 +107,9 @@ class PodSpec(msgspec.Struct):
 
     schedulerName: str | None = None
     runtimeClassName: str | None = None
-    initContainers: list[Container] | None = None
-    containers: list[Container] | None = None
-    ephemeralContainers: list[Container] | None = None
+    initContainers: Annotated[list[Container], core_v1.Bounded] | None = None
+    containers: Annotated[list[Container], core_v1.Bounded] | None = None
+    ephemeralContainers: Annotated[list[Container], core_v1.Bounded] | None = None
 
 
 class _AdmittedPod(msgspec.Struct):
@@ -145,6 +146,9 @@ _meta_decoder = msgspec.json.Decoder(_Meta)
 
 def decode_review(body: bytes) -> Request:
     """Read an AdmissionReview. Raises `ReviewError`."""
+    why = why_too_dense(body)
+    if why is not None:
+        raise ReviewError(f"request body: {_shown(body)}: {why}")
     try:
         review = _review_decoder.decode(body)
     except _UNREADABLE as error:

@@ -5,13 +5,16 @@ must not interpret values. Invariant: an unknown field is skipped, a field of th
 its path.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 Strings = dict[str, str]
 #: Names and quantities, which are JSON strings or numbers and are read later.
 Quantities = dict[str, Any]
+#: Of containers of one kind. What they ask for is read one by one, 40 us each, so tens of thousands in one pod, which
+#: fit into what an API server takes, would hold the loop for a second.
+Bounded = msgspec.Meta(max_length=1024)
 
 
 class Object(msgspec.Struct, gc=False):
@@ -90,8 +93,8 @@ class PodSpec(Object):
     """spec."""
 
     nodeName: str | None = None
-    initContainers: list[Container] | None = None
-    containers: list[Container] | None = None
+    initContainers: Annotated[list[Container], Bounded] | None = None
+    containers: Annotated[list[Container], Bounded] | None = None
     overhead: Quantities | None = None
     priority: int | None = None
     priorityClassName: str | None = None

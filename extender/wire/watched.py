@@ -5,6 +5,8 @@ they ask for is read once and remembered by its text. It must not interpret valu
 read as `core_v1` reads it, and an object that `core_v1.Pod` refuses is refused here or by `resources_of`.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from extender.wire import core_v1
@@ -23,8 +25,8 @@ class PodSpec(core_v1.Object):
     """spec."""
 
     nodeName: str | None = None
-    initContainers: list[Container] | None = None
-    containers: list[Container] | None = None
+    initContainers: Annotated[list[Container], core_v1.Bounded] | None = None
+    containers: Annotated[list[Container], core_v1.Bounded] | None = None
     overhead: core_v1.Quantities | None = None
     priority: int | None = None
     priorityClassName: str | None = None

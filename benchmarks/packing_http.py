@@ -25,7 +25,8 @@ from accounting.policy import make_policies
 from extender.cluster.cluster import Cluster
 from extender.config import ServerSettings, Settings
 from extender.convert.node import convert_node
-from extender.server.app import make_app, start
+from extender.server.app import make_app
+from extender.server.ports import start
 from extender.simulation.curves import Scenario, make_scenario
 from extender.simulation.replay import Replay
 from extender.simulation.stream import arrivals

@@ -94,6 +94,11 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bind-address", default=server.bind_address, help=f"default: {server.bind_address}")
     parser.add_argument("--port", type=_port, default=server.port, help=f"default: {server.port}; 0: any that is free")
     _add_logs(parser)
+    parser.add_argument(
+        "--allow-writes",
+        action="store_true",
+        help="let requests replace and delete pods that came from --cluster files",
+    )
     _add_live(parser)
     serve.add_metrics(parser)
     _add_webhooks_port(parser, server)
@@ -147,7 +152,7 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_webhooks_port(parser: argparse.ArgumentParser, server: ServerSettings) -> None:
-    group = parser.add_argument_group("webhook port, served by TLS if there is a certificate")
+    group = parser.add_argument_group("webhook port, served by TLS if there is a certificate; clients of all ports")
     group.add_argument("--tls-cert-file", type=path, metavar="FILE", help="PEM; read again when it changes")
     group.add_argument("--tls-private-key-file", type=path, metavar="FILE", help="PEM")
     group.add_argument(
@@ -157,6 +162,19 @@ def _add_webhooks_port(parser: argparse.ArgumentParser, server: ServerSettings) 
     )
     group.add_argument(
         "--webhook-port", type=_port, default=server.webhook_port, help=f"default: {server.webhook_port}"
+    )
+    group.add_argument(
+        "--webhook-client-ca", type=path, metavar="FILE", help="PEM; let in API servers with a certificate of it only"
+    )
+    group.add_argument(
+        "--verbs-client-ca", type=path, metavar="FILE", help="PEM; verbs by TLS, for clients with a certificate of it"
+    )
+    group.add_argument("--api-bind-address", default=server.api_bind_address)
+    group.add_argument(
+        "--api-port",
+        type=_port,
+        metavar="PORT",
+        help="a port for the page, /api/v1 and /metrics alone; off loopback by TLS, for holders of a bearer token",
     )
 
 

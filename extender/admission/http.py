@@ -21,21 +21,30 @@ _MALFORMED = "MalformedReview"
 _BUG = "InternalError"
 
 
-def webhook_routes(admission: Admission, observe: Callable[[str, str], Observe]) -> list[web.RouteDef]:
-    """Return the routes. `observe`: for a webhook and a result, what takes the seconds of an answer."""
+def webhook_routes(
+    admission: Admission, observe: Callable[[str, str], Observe], read: Callable[[web.Request], Awaitable[bytes]]
+) -> list[web.RouteDef]:
+    """Return the routes.
+
+    `observe`: for a webhook and a result, what takes the seconds of an answer. `read`: returns the body of a request.
+    """
     return [
-        web.post("/mutate", _handler("mutate", admission, admission.mutate, observe)),
-        web.post("/validate", _handler("validate", admission, admission.validate, observe)),
+        web.post("/mutate", _handler("mutate", admission, admission.mutate, observe, read)),
+        web.post("/validate", _handler("validate", admission, admission.validate, observe, read)),
     ]
 
 
 def _handler(
-    name: str, admission: Admission, judge: _Judge, observe: Callable[[str, str], Observe]
+    name: str,
+    admission: Admission,
+    judge: _Judge,
+    observe: Callable[[str, str], Observe],
+    read: Callable[[web.Request], Awaitable[bytes]],
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     observe_ok, observe_error = observe(name, "ok"), observe(name, "error")
 
     async def handle(request: web.Request) -> web.Response:
-        body = await request.read()
+        body = await read(request)
         started = time.perf_counter()
         try:
             review = wire.decode_review(body)

@@ -243,6 +243,10 @@ class Cluster:
         if len(self._seen) > self._remembered_pods:
             self.delete_pod(next(iter(self._seen)))
 
+    def is_from_files(self, uid: str) -> bool:
+        """Whether only files have told of a pod."""
+        return uid in self._from_files
+
     def is_only_asked_about(self, uid: str) -> bool:
         """Whether nothing but /filter has told of a pod yet."""
         return uid in self._seen

@@ -103,6 +103,13 @@ def checked_pod(manifest: Manifest, settings: Settings) -> Pod:
     return pod
 
 
+def check_requests(pod: Pod) -> None:
+    """Raise `InputError` with the first request that cannot be used, unless an annotation says what the pod holds."""
+    if pod.allocation is None and pod.invalid:
+        invalid = pod.invalid[0]
+        raise InputError(invalid.field, invalid.value, invalid.why)
+
+
 _PROBLEM_OF_KIND = {
     "Node": ProblemCode.UNREADABLE_REGISTER,
     "Pod": ProblemCode.UNDECODABLE_ALLOCATION,

@@ -9,6 +9,7 @@ from typing import Any
 
 from accounting.pod import Pod, UnreadableAllocation
 from accounting.pod_record import record_pod
+from extender.cluster import check_requests
 from extender.commands.common import print_json, print_lines, read_pods, table
 from extender.config import Settings
 from extender.convert import InputError
@@ -31,9 +32,7 @@ def account_entry(pod: Pod) -> dict[str, Any]:
     if isinstance(pod.allocation, UnreadableAllocation):
         why = pod.allocation.why
         raise InputError(why.field, why.value, why.why)
-    if pod.allocation is None and pod.invalid:
-        invalid = pod.invalid[0]
-        raise InputError(invalid.field, invalid.value, invalid.why)
+    check_requests(pod)
     return account(pod, record_pod(pod))
 
 

@@ -8,12 +8,19 @@ import signal
 from extender.admission.service import Admission
 from extender.cluster import Cluster, Learner, example_cluster, garbage_collector_paused, load_objects
 from extender.commands.common import expected_pods
-from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
+from extender.commands.ports import (
+    admission_settings,
+    check_ports,
+    further_ports,
+    read_certificates,
+    server_settings,
+    verbs_port,
+)
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
 from extender.logs import announce, configure_logs, logger, take_over_the_process
 from extender.security import CertificateCollector
-from extender.server import make_app, start
+from extender.server import make_app
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
@@ -32,16 +39,9 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. SIGHUP reads the files again. Raises `InputError`."""
     configure_logs(json=arguments.log_format == "json", level=arguments.log_level)
     take_over_the_process()
-    server = ServerSettings(
-        bind_address=arguments.bind_address,
-        port=arguments.port,
-        webhook_bind_address=arguments.webhook_bind_address,
-        webhook_port=arguments.webhook_port,
-        metrics_per_card=arguments.metrics_per_card,
-        metrics_per_pod=arguments.metrics_per_pod,
-        metrics_hami_names=arguments.metrics_hami_names,
-    )
-    if arguments.kubeconfig or arguments.in_cluster:
+    server, live = server_settings(arguments), bool(arguments.kubeconfig or arguments.in_cluster)
+    check_ports(arguments, live=live)
+    if live:
         return _run_live(arguments, settings, server)
     paths = arguments.cluster or [example_cluster()]
     cluster = Cluster(settings, server.remembered_pods)
@@ -71,26 +71,22 @@ def _run_live(arguments: argparse.Namespace, settings: Settings, server: ServerS
 async def _serve(
     cluster: Cluster, paths: list[str], settings: ServerSettings, arguments: argparse.Namespace, learner: Learner
 ) -> None:
-    certificate = read_certificate(arguments)
-    collectors = [] if certificate is None else [CertificateCollector(certificate)]
+    certificates = read_certificates(arguments)
+    collectors = [] if certificates.webhooks is None else [CertificateCollector(certificates.webhooks)]
     admission = Admission(cluster, admission_settings(arguments))
     app = make_app(cluster, settings, admission=admission, collectors=collectors)
-    try:
-        runner, port = await start(app, settings)
-    except (OSError, OverflowError, UnicodeError) as error:
-        address = f"{settings.bind_address}:{settings.port}"
-        raise InputError("--bind-address, --port", address, str(error)) from None
+    listener, url = await verbs_port(app, settings, certificates)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, reload_files, cluster, paths)
     try:
-        async with learner.running(), webhook_port(app, settings, certificate) as webhooks:
-            _welcome(cluster, paths, f"http://{settings.bind_address}:{port}", webhooks)
+        async with learner.running(), further_ports(app, settings, certificates) as urls:
+            _welcome(cluster, paths, url, urls.webhooks)
             await stopped.wait()
     finally:
-        await runner.cleanup()
+        await listener.cleanup()
     logger().info("stopped")
 
 

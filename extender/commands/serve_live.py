@@ -21,11 +21,12 @@ from prometheus_client.registry import Collector
 from extender.admission.service import Admission
 from extender.cluster import Learner
 from extender.commands.common import expected_pods
-from extender.commands.webhook_port import admission_settings, read_certificate, webhook_port
+from extender.commands.ports import admission_settings, further_ports, read_certificates, verbs_port
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
 from extender.journal import FileJournal
 from extender.kube.client import ConnectError, KubeClient
+from extender.kube.reviews import Reviews
 from extender.live.app import LiveExtender
 from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
@@ -35,7 +36,7 @@ from extender.live.server_version import ServerVersion
 from extender.live.settings import LiveSettings
 from extender.logs import announce, logger
 from extender.security import CertificateCollector, ServingCertificate
-from extender.server import Compare, OnAnswer, make_app, start
+from extender.server import Compare, OnAnswer, make_app
 from extender.verbs import Hooks
 from extender.wire.extender_v1 import BindingArgs
 
@@ -88,18 +89,19 @@ async def _serve(
     garbage: GarbagePace,
 ) -> None:
     given = expected_pods(arguments.expected_workload, settings)
-    certificate = read_certificate(arguments)
+    certificates = read_certificates(arguments)
     async with _connected(arguments) as (client, journal):
         live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
         version = ServerVersion(client)
         collector = LiveCollector(live, monitor, garbage)
-        app = _application(arguments, server, live, _Live(live, collector, certificate), certificate, version)
-        runner, port = await _listen(app, server)
+        parts = _Live(live, collector, certificates.webhooks)
+        app = _application(arguments, server, live, parts, certificates.webhooks, version, client)
+        listener, url = await verbs_port(app, server, certificates)
         stopped = _on_signals()
-        async with webhook_port(app, server, certificate) as webhooks:
+        async with further_ports(app, server, certificates) as urls:
             beside = [asyncio.create_task(monitor.run()), asyncio.create_task(version.run())]
             await live.start()
-            _welcome(f"http://{server.bind_address}:{port}", webhooks)
+            _welcome(url, urls.webhooks)
             async with Learner(live.cluster, given).running():
                 await stopped.wait()
             logger().info("stopping")
@@ -107,7 +109,7 @@ async def _serve(
                 task.cancel()
             live.begin_stop()
             await asyncio.sleep(arguments.shutdown_delay)
-        await runner.cleanup()
+        await listener.cleanup()
         await live.stop(server.shutdown_seconds)
     logger().info("stopped")
 
@@ -119,6 +121,7 @@ def _application(
     parts: _Live,
     certificate: ServingCertificate | None,
     version: ServerVersion,
+    client: KubeClient,
 ) -> web.Application:
     admission = Admission(live.cluster, admission_settings(arguments), live.is_synced)
     collectors = [] if certificate is None else [CertificateCollector(certificate)]
@@ -130,6 +133,7 @@ def _application(
         admission=admission,
         collectors=collectors,
         kubernetes=lambda: version.text,
+        may=Reviews(client).may,
     )
 
 
@@ -146,14 +150,6 @@ async def _connected(arguments: argparse.Namespace) -> AsyncIterator[tuple[KubeC
                 journal.close()
     finally:
         await client.close()
-
-
-async def _listen(app: web.Application, server: ServerSettings) -> tuple[web.AppRunner, int]:
-    try:
-        return await start(app, server)
-    except (OSError, OverflowError, UnicodeError) as error:
-        address = f"{server.bind_address}:{server.port}"
-        raise InputError("--bind-address, --port", address, str(error)) from None
 
 
 def _comparing(live: LiveExtender) -> Compare:

@@ -26,6 +26,8 @@ RESOURCE_QUOTAS = Resource("/api/v1", "resourcequotas")
 SECRETS = Resource("/api/v1", "secrets")
 EVENTS = Resource("/apis/events.k8s.io/v1", "events")
 LEASES = Resource("/apis/coordination.k8s.io/v1", "leases")
+TOKEN_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "tokenreviews")
+ACCESS_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "subjectaccessreviews")
 MUTATING_WEBHOOKS = Resource("/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
 VALIDATING_WEBHOOKS = Resource("/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations")
 

@@ -34,7 +34,7 @@ class _Stamp(NamedTuple):
     modified_ns: int
 
 
-_Stamps = tuple[_Stamp | None, _Stamp | None]
+_Stamps = tuple[_Stamp | None, ...]
 
 
 class Pair(NamedTuple):
@@ -47,12 +47,12 @@ class Pair(NamedTuple):
 class ServingCertificate:
     """A pair of files and what was last read from them."""
 
-    def __init__(self, cert_file: str, key_file: str) -> None:
-        """Read the files. Raises `TlsError`."""
-        self.cert_file, self.key_file = cert_file, key_file
+    def __init__(self, cert_file: str, key_file: str, client_ca_file: str | None = None) -> None:
+        """Read the files. `client_ca_file`: who signs the certificates of clients. Raises `TlsError`."""
+        self.cert_file, self.key_file, self.client_ca_file = cert_file, key_file, client_ca_file
         # Looked at first: what changes while it is read is read again.
         self._served = self._look()
-        self._pair = load_pair(cert_file, key_file)
+        self._pair = load_pair(cert_file, key_file, client_ca_file)
         self._suspected: _Stamps | None = None
         self._refused: _Stamps | None = None
         self._told_expired: datetime | None = None
@@ -88,7 +88,9 @@ class ServingCertificate:
         if stamps in (self._served, self._refused):
             return False
         try:
-            pair: Pair | TlsError = _current(load_pair(self.cert_file, self.key_file), self.cert_file)
+            pair: Pair | TlsError = _current(
+                load_pair(self.cert_file, self.key_file, self.client_ca_file), self.cert_file
+            )
         except TlsError as error:
             pair = error
         if stamps != self._look():
@@ -127,7 +129,8 @@ class ServingCertificate:
         connection.context = self._pair.context
 
     def _look(self) -> _Stamps:
-        return _stamp(self.cert_file), _stamp(self.key_file)
+        files = (self.cert_file, self.key_file, self.client_ca_file)
+        return tuple(_stamp(each) for each in files if each is not None)
 
 
 class CertificateCollector(Collector):
@@ -152,8 +155,12 @@ class CertificateCollector(Collector):
         yield GaugeMetricFamily("gpu_extender_tls_not_after_timestamp_seconds", text, value=expiry)
 
 
-def load_pair(cert_file: str, key_file: str) -> Pair:
-    """Read a certificate chain and its key, PEM. Raises `TlsError`."""
+def load_pair(cert_file: str, key_file: str, client_ca_file: str | None = None) -> Pair:
+    """Read a certificate chain and its key, PEM. Raises `TlsError`.
+
+    With `client_ca_file` a client may show a certificate, and one of another authority fails the handshake. That it has
+    to show one is for each path to say: kubelets show none to probes.
+    """
     try:
         chain = x509.load_pem_x509_certificates(Path(cert_file).read_bytes())
     except OSError as error:
@@ -170,7 +177,19 @@ def load_pair(cert_file: str, key_file: str) -> Pair:
         context.load_cert_chain(cert_file, key_file, password=lambda: "")
     except OSError as error:
         raise TlsError(f"{key_file}: {_why(error)}") from None
+    if client_ca_file is not None:
+        _trust_clients_of(context, client_ca_file)
     return Pair(context, chain[0].not_valid_after_utc)
+
+
+def _trust_clients_of(context: ssl.SSLContext, client_ca_file: str) -> None:
+    try:
+        context.load_verify_locations(client_ca_file)
+    except ssl.SSLError:
+        raise TlsError(f"{client_ca_file}: holds no PEM certificate") from None
+    except OSError as error:
+        raise TlsError(f"{client_ca_file}: {error.strerror}") from None
+    context.verify_mode = ssl.CERT_OPTIONAL
 
 
 def _current(pair: Pair, cert_file: str) -> Pair:

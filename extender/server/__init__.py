@@ -4,6 +4,18 @@ It must not judge; it passes bodies to verbs, admission and reports.
 """
 
 from extender.server.api import Compare, verify_report
-from extender.server.app import WEBHOOK_APP, OnAnswer, make_app, start
+from extender.server.app import API_APP, WEBHOOK_APP, OnAnswer, make_app
+from extender.server.listener import Listener
+from extender.server.ports import PortName, start
 
-__all__ = ["WEBHOOK_APP", "Compare", "OnAnswer", "make_app", "start", "verify_report"]
+__all__ = [
+    "API_APP",
+    "WEBHOOK_APP",
+    "Compare",
+    "Listener",
+    "OnAnswer",
+    "PortName",
+    "make_app",
+    "start",
+    "verify_report",
+]

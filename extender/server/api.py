@@ -5,18 +5,20 @@ and gets 400 with the field, the value and why.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
+from http import HTTPStatus
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 from accounting.pod import Pod
 from accounting.quota import Limit
-from extender.cluster import Cluster, checked_pod, concerns_cards
-from extender.convert import InputError, parse_manifests
+from extender.cluster import Cluster, check_requests, checked_pod, concerns_cards
+from extender.convert import InputError, parse_json_manifests
 from extender.reports import VerifyLists, node_entries, pod_entries, render
+from extender.server.bodies import read_body
 from extender.server.lists import ListQuery, Lists
-from extender.server.turns import Turns, json_array, json_object
+from extender.server.origin import check_host, check_json
+from extender.server.turns import Turns, encoded, json_array, json_object
 
 Json = dict[str, Any]
 Compare = Callable[[], Awaitable[Json]]
@@ -27,10 +29,20 @@ class Api:
     """Handlers over one cluster."""
 
     def __init__(
-        self, cluster: Cluster, turns: Turns, *, embedded: bool = True, compare: Compare | None = None
+        self,
+        cluster: Cluster,
+        turns: Turns,
+        most_bytes: int,
+        *,
+        embedded: bool = True,
+        writes_files: bool = False,
+        compare: Compare | None = None,
     ) -> None:
+        """`most_bytes`: of a posted pod. `writes_files`: requests may change pods that came from files."""
         self._cluster = cluster
+        self._most_bytes = most_bytes
         self._embedded = embedded
+        self._writes_files = writes_files
         self._compare = compare
         self._turns = turns
         self._lists = Lists(turns, lambda: cluster.list_version)
@@ -81,7 +93,7 @@ class Api:
         """Every card and everything that is wrong; on a live cluster, also where it differs from the API server."""
         more = {} if self._compare is None else await self._compare()
         parts = {name: json_array(entries) for name, entries in VerifyLists(self._cluster).by_name()}
-        parts |= {key: iter((orjson.dumps(value),)) for key, value in more.items()}
+        parts |= {key: iter((encoded(value),)) for key, value in more.items()}
         return await self._turns.send(request, json_object(parts), {"Vary": "Accept-Encoding"})
 
     async def quotas(self, request: web.Request) -> web.StreamResponse:
@@ -91,23 +103,21 @@ class Api:
         that would be a look at every pod.
         """
         namespace = request.query.get("namespace")
-        return await self._lists.send(request, ListQuery(), lambda: iter(self._quotas(namespace)), _quota_key)
+        return await self._lists.send(request, ListQuery(), lambda: self._quotas(namespace), _quota_key)
 
-    def _quotas(self, namespace: str | None) -> list[Json]:
-        cluster = self._cluster
-        if namespace is None:
-            return quota_rows(cluster)
-        return [
-            quota_row(cluster, limit) | {"differs": cluster.charges.why_they_differ(limit, cluster.record)}
-            for limit in cluster.quotas.limits_of(namespace)
-        ]
+    def _quotas(self, namespace: str | None) -> Iterator[Json | None]:
+        return quota_rows(self._cluster) if namespace is None else explained_quota_rows(self._cluster, namespace)
 
     async def post_pod(self, request: web.Request) -> web.Response:
         """Create a pod, or replace it with its status."""
+        check_host(request)
+        check_json(request)
         try:
-            pod = posted_pod(await request.read(), self._cluster)
+            pod = posted_pod(await read_body(request, self._most_bytes), self._cluster)
         except InputError as error:
             return json_response({"error": str(error)}, status=400)
+        if self._is_read_only(pod):
+            return _read_only(pod)
         known = self._cluster.pod(pod.uid)
         conflict = None if known is None else _conflict(pod, known)
         if conflict is not None:
@@ -117,12 +127,21 @@ class Api:
 
     async def delete_pod(self, request: web.Request) -> web.Response:
         """Delete a pod and release what it holds."""
+        check_host(request)
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         pod = self._cluster.pod_named(namespace, name)
         if pod is None:
             return json_response({"error": f"pod: {namespace}/{name}: not found"}, status=404)
+        if self._is_read_only(pod):
+            return _read_only(pod)
         self._cluster.delete_pod(pod.uid)
         return json_response({"deleted": pod.key, "uid": pod.uid})
+
+    def _is_read_only(self, pod: Pod) -> bool:
+        """Whether a pod, or the one that it would replace, came from a file that requests may not overrule."""
+        named = self._cluster.pod_named(pod.namespace, pod.name)
+        uids = {pod.uid} if named is None else {pod.uid, named.uid}
+        return not self._writes_files and any(map(self._cluster.is_from_files, uids))
 
 
 def _pod_key(entry: Json) -> list[str]:
@@ -139,10 +158,17 @@ def _quota_key(entry: Json) -> list[str]:
 
 def posted_pod(body: bytes, cluster: Cluster) -> Pod:
     """Read one Pod from a body. Raises `InputError`."""
-    manifests = list(parse_manifests(body, "body", "pod")) if body.strip() else []
+    manifests = list(parse_json_manifests(body, "body", "pod")) if body.strip() else []
     if len(manifests) != 1 or manifests[0].kind != "Pod":
         raise InputError("body", f"{len(manifests)} objects", "must be one Pod")
-    return checked_pod(manifests[0], cluster.settings)
+    pod = checked_pod(manifests[0], cluster.settings)
+    check_requests(pod)
+    return pod
+
+
+def _read_only(pod: Pod) -> web.Response:
+    why = f"pod: {pod.key}: came from a file, which requests may change with --allow-writes only"
+    return json_response({"error": why}, status=HTTPStatus.FORBIDDEN)
 
 
 def _conflict(pod: Pod, known: Pod) -> str | None:
@@ -161,13 +187,18 @@ def verify_report(cluster: Cluster) -> Json:
     return {name: [each for each in entries if each is not None] for name, entries in lists.by_name()}
 
 
-def quota_rows(cluster: Cluster) -> list[Json]:
-    """Return one row per namespace, limited resource and selector, sorted; those of quotas without scopes first."""
-    return [
-        quota_row(cluster, limit)
-        for namespace in cluster.quotas.namespaces()
-        for limit in cluster.quotas.limits_of(namespace)
-    ]
+def quota_rows(cluster: Cluster) -> Iterator[Json]:
+    """Yield one row per namespace, limited resource and selector, sorted; those of quotas without scopes first."""
+    for namespace in cluster.quotas.namespaces():
+        for limit in cluster.quotas.limits_of(namespace):
+            yield quota_row(cluster, limit)
+
+
+def explained_quota_rows(cluster: Cluster, namespace: str) -> Iterator[Json | None]:
+    """Yield the rows of a namespace, with why the two charges differ; a None is a step without a row."""
+    for limit in cluster.quotas.limits_of(namespace):
+        why = yield from cluster.charges.why_they_differ(limit, cluster.record)
+        yield quota_row(cluster, limit) | {"differs": why}
 
 
 def quota_row(cluster: Cluster, limit: Limit) -> Json:
@@ -177,4 +208,4 @@ def quota_row(cluster: Cluster, limit: Limit) -> Json:
 
 def json_response(value: object, status: int = 200) -> web.Response:
     """Return a JSON response."""
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+    return web.Response(body=encoded(value), status=status, content_type="application/json")

@@ -5,12 +5,12 @@ in the answer's Error where it has one. It must not know cards. Invariant: a han
 and never leaves a request without an answer.
 """
 
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Protocol
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from prometheus_client.registry import Collector
 
 from extender.admission.collector import AdmissionCollector
@@ -19,9 +19,13 @@ from extender.admission.service import Admission
 from extender.cluster import Cluster
 from extender.config import ServerSettings
 from extender.logs import every_line, logger
+from extender.server.access import May, certificate_needed, loopback_needed, token_needed
 from extender.server.api import Api, Compare
+from extender.server.bodies import at_most, read_body
+from extender.server.connections import ConnectionCollector, Connections
 from extender.server.metrics import Metrics
 from extender.server.page import Feed, Page
+from extender.server.ports import PORTS
 from extender.server.questions import Questions
 from extender.server.scraping import Scraping
 from extender.server.series import extra_series
@@ -38,6 +42,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _BOUND = wire.encode_binding()
 #: The application of the webhook port, which is made together with the other one and counts in the same metrics.
 WEBHOOK_APP = web.AppKey("webhook_app", web.Application)
+#: The application of the lists' own port: the page, /api/v1 and the metrics, without verbs.
+API_APP = web.AppKey("api_app", web.Application)
+_VERBS = ("filter", "filter-dryrun", "prioritize", "bind", "preempt")
+#: kube-scheduler's urlPrefix may end in /scheduler, as in HAMi's chart.
+_VERB_PATHS = frozenset(f"{prefix}/{verb}" for prefix in ("", "/scheduler") for verb in _VERBS)
+_WEBHOOK_PATHS = frozenset({"/mutate", "/validate"})
 
 
 class Live(Protocol):
@@ -57,7 +67,7 @@ class Live(Protocol):
         """Bind a pod; returns "" or why not."""
 
 
-def make_app(
+def make_app(  # noqa: PLR0913 - the last three are what a live cluster adds
     cluster: Cluster,
     settings: ServerSettings,
     live: Live | None = None,
@@ -66,48 +76,65 @@ def make_app(
     admission: Admission | None = None,
     collectors: Iterable[Collector] = (),
     kubernetes: Callable[[], str] = lambda: "",
+    may: May | None = None,
 ) -> web.Application:
-    """Return the application over a cluster; that of the webhook port is its `WEBHOOK_APP`.
+    """Return the application over a cluster; those of the other ports are its `WEBHOOK_APP` and `API_APP`.
 
-    `compare`: says where the cluster differs from the API server. `collectors`: further metrics.
-    `kubernetes`: tells the API server's version.
+    `compare`: says where the cluster differs from the API server. `collectors`: further metrics. `kubernetes`: tells
+    the API server's version. `may`: says who may read the lists from elsewhere than loopback; without it nobody may.
     """
-    app = web.Application(client_max_size=settings.max_body_bytes)
+    app = web.Application(middlewares=_guards(settings, live))
     verbs = Verbs(cluster) if live is None else Verbs(cluster, live.hooks, live.on_answer)
     metrics = Metrics(verbs, None if live is None else live.collector, kubernetes)
     admission = admission or Admission(cluster)
-    for collector in (AdmissionCollector(admission), *collectors):
+    ports: list[Connections] = []
+    for collector in (AdmissionCollector(admission), ConnectionCollector(ports), *collectors):
         metrics.registry.register(collector)
-    app.add_routes(webhook_routes(admission, _observe(metrics)))
+    app.add_routes(webhook_routes(admission, _observe(metrics), at_most(settings.max_review_bytes)))
     app[WEBHOOK_APP] = _make_webhook_app(admission, metrics, settings, live)
+    app[API_APP] = web.Application(middlewares=[token_needed(may)])
+    app[PORTS] = app[WEBHOOK_APP][PORTS] = app[API_APP][PORTS] = ports
     for name, verb, on_error in _verbs(verbs, live):
-        handler = _verb_handler(name, verb, on_error, metrics)
-        # kube-scheduler's urlPrefix may end in /scheduler, as in HAMi's chart.
+        handler = _verb_handler(name, verb, on_error, metrics, settings.max_body_bytes)
         for prefix in ("", "/scheduler"):
             app.router.add_post(f"{prefix}/{name}", handler)
-    for path in ("/livez", "/healthz"):
-        app.router.add_get(path, _ok)
-    app.router.add_get("/readyz", _readiness(None if live is None else live.is_ready))
-    turns = Turns()
-    app.router.add_get("/metrics", Scraping(metrics.registry, turns, _series(verbs, settings)).metrics)
-    app.add_routes(Api(cluster, turns, embedded=live is None, compare=compare).routes())
-    app.add_routes(Questions(cluster, verbs.decisions, turns, embedded=live is None).routes())
-    feed = Feed(cluster, verbs.decisions, turns)
-    app.on_shutdown.append(_stopping(feed))
-    app.add_routes(Page(feed).routes())
+    most, turns = min(settings.max_object_bytes, settings.max_body_bytes), Turns()
+    feed, embedded = Feed(cluster, verbs.decisions, turns), live is None
+    api = Api(cluster, turns, most, embedded=embedded, writes_files=settings.allow_writes, compare=compare)
+    routes = [
+        web.get("/metrics", Scraping(metrics.registry, turns, _series(verbs, settings)).metrics),
+        *api.routes(),
+        *Questions(cluster, verbs.decisions, turns, most, embedded=embedded).routes(),
+        *Page(feed).routes(),
+    ]
+    for each in (app, app[API_APP]):
+        each.add_routes(routes)
+        each.on_shutdown.append(_stopping(feed))
+        _add_probes(each, None if live is None else live.is_ready)
     return app
+
+
+def _guards(settings: ServerSettings, live: Live | None) -> list[Middleware]:
+    """Return what stands before the verbs' port."""
+    if settings.verbs_client_ca is not None:
+        return [certificate_needed]
+    return [] if live is None else [loopback_needed(_VERB_PATHS | _WEBHOOK_PATHS)]
 
 
 def _make_webhook_app(
     admission: Admission, metrics: Metrics, settings: ServerSettings, live: Live | None
 ) -> web.Application:
     """Return what the whole cluster may reach: the webhooks and their probes, which tell and change nothing."""
-    app = web.Application(client_max_size=settings.max_review_bytes)
-    app.add_routes(webhook_routes(admission, _observe(metrics)))
+    app = web.Application(middlewares=[] if settings.webhook_client_ca is None else [certificate_needed])
+    app.add_routes(webhook_routes(admission, _observe(metrics), at_most(settings.max_review_bytes)))
+    _add_probes(app, None if live is None else live.is_admitting)
+    return app
+
+
+def _add_probes(app: web.Application, is_ready: Callable[[], bool] | None) -> None:
     for path in ("/livez", "/healthz"):
         app.router.add_get(path, _ok)
-    app.router.add_get("/readyz", _readiness(None if live is None else live.is_admitting))
-    return app
+    app.router.add_get("/readyz", _readiness(is_ready))
 
 
 def _series(verbs: Verbs, settings: ServerSettings) -> Callable[[], Iterator[bytes]] | None:
@@ -134,33 +161,6 @@ def _stopping(feed: Feed) -> Callable[[web.Application], Awaitable[None]]:
 
 def _observe(metrics: Metrics) -> Callable[[str, str], Observe]:
     return lambda webhook, result: metrics.duration.labels(webhook, result).observe
-
-
-async def start(
-    app: web.Application, settings: ServerSettings, ssl_context: ssl.SSLContext | None = None
-) -> tuple[web.AppRunner, int]:
-    """Start listening, with a context by TLS on the webhook port.
-
-    Returns the runner, to be cleaned up, and the port. Raises OSError if the address is taken.
-    """
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        keepalive_timeout=settings.keepalive_seconds,
-        shutdown_timeout=settings.shutdown_seconds,
-    )
-    await runner.setup()
-    try:
-        address, wanted = settings.bind_address, settings.port
-        if ssl_context is not None:
-            address, wanted = settings.webhook_bind_address, settings.webhook_port
-        site = web.TCPSite(runner, address, wanted, backlog=1024, ssl_context=ssl_context)
-        await site.start()
-    except BaseException:
-        await runner.cleanup()
-        raise
-    port: int = runner.addresses[0][1]
-    return runner, port
 
 
 def _verbs(verbs: Verbs, live: Live | None) -> list[tuple[str, Verb, Callable[[str], bytes]]]:
@@ -204,13 +204,13 @@ def _log_bound(cluster: Cluster, args: wire.BindingArgs, started: float) -> None
     )
 
 
-def _verb_handler(name: str, verb: Verb, on_error: Callable[[str], bytes], metrics: Metrics) -> Handler:
+def _verb_handler(name: str, verb: Verb, on_error: Callable[[str], bytes], metrics: Metrics, most: int) -> Handler:
     observe_ok = metrics.duration.labels(name, "ok").observe
     observe_error = metrics.duration.labels(name, "error").observe
 
     async def handle(request: web.Request) -> web.Response:
         try:
-            body = await request.read()
+            body = await read_body(request, most)
         except web.HTTPRequestEntityTooLarge as error:
             observe_error(0.0)
             logger().warning("request cannot be answered", verb=name, why=str(error.text))

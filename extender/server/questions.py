@@ -13,8 +13,9 @@ from aiohttp import web
 from accounting.answers import node_report
 from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod
-from extender.convert import InputError, parse_manifests, pod_manifests
+from extender.convert import InputError, parse_json_manifests, pod_manifests
 from extender.reports import Usage, decision_entry, node_devices, pod_detail, summary, why_in_steps
+from extender.server.bodies import read_body
 from extender.server.openapi import openapi
 from extender.server.turns import Turns
 from extender.verbs import Decisions
@@ -28,11 +29,15 @@ _MOST_PODS = 100
 class Questions:
     """Handlers over one cluster."""
 
-    def __init__(self, cluster: Cluster, decisions: Decisions, turns: Turns, *, embedded: bool = True) -> None:
+    def __init__(
+        self, cluster: Cluster, decisions: Decisions, turns: Turns, most_bytes: int, *, embedded: bool = True
+    ) -> None:
+        """`most_bytes`: of the pods of a question."""
         self._cluster = cluster
         self._turns = turns
         self._document = openapi(embedded=embedded)
         self._decisions = decisions
+        self._most_bytes = most_bytes
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -72,7 +77,7 @@ class Questions:
     async def what_if(self, request: web.Request) -> web.Response:
         """The same for pods that need not exist: Pods, or workloads with a template. Nothing is left behind."""
         try:
-            pods = _posted(await request.read(), self._cluster)
+            pods = _posted(await read_body(request, self._most_bytes), self._cluster)
         except InputError as error:
             return _answer({"error": str(error)}, 400)
         return _answer([await self._last(why_in_steps(self._cluster, pod)) for pod in pods])
@@ -113,7 +118,7 @@ class Questions:
 
 def _posted(body: bytes, cluster: Cluster) -> list[Pod]:
     """Read the pods of a question. Raises `InputError`."""
-    manifests = list(parse_manifests(body, "body", "pod")) if body.strip() else []
+    manifests = list(parse_json_manifests(body, "body", "pod")) if body.strip() else []
     pods = [checked_pod(each, cluster.settings) for each in pod_manifests(manifests)]
     if not 0 < len(pods) <= _MOST_PODS:
         raise InputError("body", f"{len(pods)} pods", f"must be 1 to {_MOST_PODS} Pods, or workloads with a template")

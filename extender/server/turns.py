@@ -7,6 +7,7 @@ finished is broken off, so that no client takes a part for the whole.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -69,6 +70,14 @@ class Turns:
         await response.write_eof()
 
 
+def encoded(value: object) -> bytes:
+    """Return JSON. Sums may pass 64 bits, since quantities may reach them; orjson ends there."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def json_array(entries: Iterable[Any]) -> Iterator[bytes]:
     """Yield a JSON array in fragments; a None among the entries is a step without one."""
     before = b"["
@@ -76,7 +85,7 @@ def json_array(entries: Iterable[Any]) -> Iterator[bytes]:
         if entry is None:
             yield b""
         else:
-            yield before + orjson.dumps(entry)
+            yield before + encoded(entry)
             before = b","
     yield b"[]" if before == b"[" else b"]"
 

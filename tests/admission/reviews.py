@@ -22,7 +22,8 @@ from extender.cluster.cluster import Cluster
 from extender.cluster.loading import collect
 from extender.config import ServerSettings, Settings
 from extender.convert.manifests import parse_manifests
-from extender.server.app import make_app, start
+from extender.server.app import make_app
+from extender.server.ports import start
 from tests.extender.objects import Json, container, listed
 
 OURS = "gpu-scheduler"

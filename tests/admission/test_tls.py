@@ -17,7 +17,8 @@ from extender.cluster.cluster import Cluster
 from extender.config import ServerSettings, Settings
 from extender.security.pki import Issued, issue
 from extender.security.tls import CertificateCollector, Pair, ServingCertificate, TlsError
-from extender.server.app import WEBHOOK_APP, make_app, start
+from extender.server.app import WEBHOOK_APP, make_app
+from extender.server.ports import start
 from tests.admission.reviews import limits, pod, review
 from tests.extender.objects import container
 from tests.virtual_time import eventually, passes
@@ -259,10 +260,10 @@ def test_a_pair_that_is_replaced_while_it_is_read_is_one_change(
     )
     reading = extender.security.tls.load_pair
 
-    def interrupted(cert_file: str, key_file: str) -> Pair:
+    def interrupted(cert_file: str, key_file: str, client_ca_file: str | None = None) -> Pair:
         monkeypatch.setattr(extender.security.tls, "load_pair", reading)
         write_pair(tmp_path, second if late == "both" else first)
-        return reading(cert_file, key_file)
+        return reading(cert_file, key_file, client_ca_file)
 
     monkeypatch.setattr(extender.security.tls, "load_pair", interrupted)
     assert [certificate.reload_if_changed() for _ in range(4)].count(True) == 1

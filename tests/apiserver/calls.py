@@ -7,7 +7,7 @@ bodies or answer. Invariant: no path has two readings, and one that has none is 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.apiserver.resources import BY_PLURAL, Resource
+from tests.apiserver.resources import BY_PLURAL, REVIEWS, Resource
 from tests.apiserver.statuses import ApiError
 
 _ITEM_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -50,6 +50,8 @@ def read_call(method: str, path: str, query: Mapping[str, str], client: str = ""
         raise ApiError(404, "the server could not find the requested resource")
     resource, namespace, name, subresource = located
     verb = _verb(method, name, subresource, query)
+    if resource in REVIEWS and verb != "create":
+        verb = None
     if verb is None or (verb == "create" and resource.namespaced and not namespace):
         raise ApiError(405, "the server does not allow this method on the requested resource")
     return Call(method, path, verb, resource, namespace, name, subresource, query, client)

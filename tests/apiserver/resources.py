@@ -133,8 +133,13 @@ MUTATING, VALIDATING = (
     for kind in ("mutating", "validating")
 )
 
+#: Questions that are answered and not stored; see `reviews`.
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
+REVIEWS = (TOKEN_REVIEWS, ACCESS_REVIEWS)
+
 RESOURCES = (PODS, NODES, QUOTAS, NAMESPACES, CORE_EVENTS, EVENTS, LEASES, SECRETS, MUTATING, VALIDATING)
-BY_PLURAL = {(resource.group, resource.version, resource.plural): resource for resource in RESOURCES}
+BY_PLURAL = {(resource.group, resource.version, resource.plural): resource for resource in (*RESOURCES, *REVIEWS)}
 BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 
 

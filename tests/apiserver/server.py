@@ -31,7 +31,8 @@ from tests.apiserver.harm import Harm
 from tests.apiserver.loading import load
 from tests.apiserver.pages import Page
 from tests.apiserver.registry import Registry
-from tests.apiserver.resources import Json, Resource
+from tests.apiserver.resources import REVIEWS, Json, Resource
+from tests.apiserver.reviews import Reviews
 from tests.apiserver.statuses import ApiError
 from tests.apiserver.store import Store
 from tests.apiserver.streaming import Stream
@@ -74,6 +75,7 @@ class ApiServer:
         self.faults = Faults(seed)
         self.requests = Requests()
         self.tokens = Tokens(lambda: asyncio.get_running_loop().time())
+        self.reviews = Reviews()
         self.url = ""
         self._bookmark_seconds = bookmark_seconds
         self._watch_timeout_seconds = watch_timeout_seconds
@@ -169,6 +171,8 @@ class ApiServer:
 
     async def _answer(self, request: web.BaseRequest, call: Call, body: bytes, content_type: str) -> web.StreamResponse:
         try:
+            if call.resource in REVIEWS:
+                return web.Response(status=201, body=self.reviews.answer(call, body), headers=_JSON)
             return await _response(request, answer(self.registry, call, body, content_type))
         except ApiError as error:
             return _refusal(error)

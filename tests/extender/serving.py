@@ -18,7 +18,8 @@ from extender.cluster.cluster import Cluster
 from extender.cluster.loading import collect
 from extender.config import ServerSettings, Settings
 from extender.convert.manifests import parse_manifests
-from extender.server.app import make_app, start
+from extender.server.app import make_app
+from extender.server.ports import start
 from tests.extender.objects import Json, listed
 
 
@@ -67,7 +68,8 @@ class Client:
 
     async def post(self, path: str, body: bytes | Json) -> Answer:
         """A POST, as JSON if it is not bytes."""
-        return await self.send("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode())
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.send("POST", path, data, {"Content-Type": "application/json"})
 
     async def get(self, path: str) -> Any:  # noqa: ANN401 - whatever the server said
         """What a list or report says."""
@@ -145,10 +147,11 @@ async def serving(
     *objects: Json,
     cluster: Cluster | None = None,
     max_body_bytes: int | None = None,
+    allow_writes: bool = True,
     settings: ServerSettings | None = None,
 ) -> AsyncIterator[Client]:
     """A server over these objects, or over a cluster, and its client."""
-    settings = settings or ServerSettings(port=0)
+    settings = replace(settings or ServerSettings(port=0), allow_writes=allow_writes)
     if max_body_bytes is not None:
         settings = replace(settings, max_body_bytes=max_body_bytes)
     cluster = cluster or make_cluster(*objects)

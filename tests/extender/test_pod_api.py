@@ -6,12 +6,17 @@ they are now, and a body that cannot be used changes nothing.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.extender.inside import refusal_inside
 from tests.extender.objects import (
+    COUNT,
     FINISHED,
+    MEMORY,
     STARTING,
     STEADY,
     Json,
@@ -216,11 +221,11 @@ def bodies() -> list[Any]:
         "not YAML": (b"kind: [Pod", ["body"]),
         "binary": (bytes(range(256)), ["body"]),
         "a number": (b"7", ["body", "int"]),
-        "a list": (json.dumps([pod()]).encode(), ["body", "list"]),
+        "a list": (json.dumps([pod()]).encode(), ["body", "array"]),
         "no kind": (json.dumps({"metadata": {"name": "p"}}).encode(), ["kind"]),
         "a node": (json.dumps(node("n9")).encode(), ["body", "must be one Pod"]),
         "two pods": (json.dumps({"kind": "List", "items": [pod("a"), pod("b")]}).encode(), ["2 objects"]),
-        "two documents": (b"\n---\n".join(json.dumps(pod(name)).encode() for name in "ab"), ["2 objects"]),
+        "two documents": (b"\n---\n".join(json.dumps(pod(name)).encode() for name in "ab"), ["not JSON"]),
         "no pod in a list": (b'{"kind": "List", "items": []}', ["0 objects"]),
         "nested too deeply": (b'{"kind":"Pod","metadata":%b}' % (b"[" * 100_000 + b"]" * 100_000), ["nested"]),
     }
@@ -266,15 +271,93 @@ async def test_a_body_that_cannot_be_used_is_refused_and_changes_nothing(body: b
         await client.create(phased())
 
 
-async def test_yaml_is_taken_as_well() -> None:
-    body = b"""
-kind: Pod
-metadata: {name: p, namespace: default, annotations: {hami.io/vgpu-devices-allocated: "GPU-n1-0,NVIDIA,5,0:;"}}
-spec: {nodeName: n1, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}
-"""
+async def test_yaml_is_refused() -> None:
+    """A map of 1.5 MB in it takes 2.3 s to read; files are read before anybody waits."""
+    body = b"kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: main}]}\n"
     async with serving(node("n1")) as client:
-        assert (await client.post("/api/v1/pods", body)).status == 201
-        assert await client.requested() == {CARD: held(1, 5)}
+        answer = await client.post("/api/v1/pods", body)
+        assert answer.status == 400
+        assert "body: pod: not JSON" in answer.json()["error"]
+
+
+_QUANTITIES = {
+    "beyond floats": (b"1e400", "1E+400"),
+    "beyond 64 bits": (b"1" + b"0" * 30, "1" + "0" * 30),
+    "a text beyond 64 bits": (b'"1%b"' % (b"0" * 30), "1" + "0" * 30),
+    "a negative text beyond 64 bits": (b'"-1%b"' % (b"0" * 30), "-1" + "0" * 30),
+    "16Gi": (b'"16Gi"', "write 16384"),
+    "a fraction": (b"1.5", "1.5"),
+    "too long": (b"1" * 5000, "out of range"),
+}
+
+
+@pytest.mark.parametrize("quantity, said", [pytest.param(*each, id=name) for name, each in _QUANTITIES.items()])
+@pytest.mark.parametrize("resource", [COUNT, MEMORY])
+async def test_a_quantity_that_cannot_be_used_is_refused_with_a_true_message(
+    resource: str, quantity: bytes, said: str
+) -> None:
+    made = pod(containers=[container("main", {"limits": {COUNT: "1"} | {resource: "HERE"}})])
+    async with serving(node("n1")) as client:
+        answer = await client.post("/api/v1/pods", json.dumps(made).encode().replace(b'"HERE"', quantity))
+        assert answer.status == 400, answer.body
+        assert said in answer.json()["error"] or (resource, said) == (COUNT, "write 16384")
+        assert await client.get("/api/v1/pods") == []
+
+
+async def test_the_example_of_an_invalid_pod_is_refused_as_account_refuses_it() -> None:
+    path = Path(__file__).parents[2] / "manifests" / "examples" / "pods" / "invalid.yaml"
+    said = refusal_inside("account", "-f", path)
+    async with serving(node("n1")) as client:
+        answer = await client.post("/api/v1/pods", yaml.safe_load(path.read_text()))
+    assert (answer.status, f"error: {answer.json()['error']}") == (400, said)
+
+
+async def test_pods_from_files_are_read_only() -> None:
+    async with serving(node("n1"), bound("filed", "n1", CARD), allow_writes=False) as client:
+        before = await client.get("/api/v1/pods")
+        assert (await client.delete("filed")).status == 403
+        for later in (bound("filed", "n1", CARD, 7), bound("filed", "n1", CARD, 7, uid="another")):
+            answer = await client.post("/api/v1/pods", later)
+            assert answer.status == 403
+            assert "--allow-writes" in answer.json()["error"]
+        assert await client.get("/api/v1/pods") == before
+        await client.create(phased())
+        await client.create(phased(STEADY), 200)
+        assert (await client.delete("p")).status == 200
+
+
+_STRANGE: list[tuple[int, dict[str, str]]] = [
+    (403, {"Host": "evil.example"}),
+    (403, {"Host": "127.0.0.1.evil.example:8888"}),
+    (403, {"Host": "10.0.0.1"}),
+    (403, {"Origin": "http://evil.example"}),
+    (403, {"Origin": "null"}),
+    (403, {"Origin": "http://evil.example", "Host": "evil.example"}),
+    (415, {"Content-Type": "text/plain"}),
+    (415, {"Content-Type": "application/x-www-form-urlencoded"}),
+    (415, {"Content-Type": ""}),
+]
+
+
+@pytest.mark.parametrize("status, headers", _STRANGE)
+async def test_a_strange_page_can_change_nothing(status: int, headers: dict[str, str]) -> None:
+    body, sent = json.dumps(phased()).encode(), {"Content-Type": "application/json"} | headers
+    async with serving(node("n1"), bound("filed", "n1", CARD)) as client:
+        assert (await client.send("POST", "/api/v1/pods", body, sent)).status == status
+        if status == 403:
+            assert (await client.send("DELETE", "/api/v1/pods/default/filed", None, headers)).status == 403
+        if "Origin" in headers:
+            for verb in ("filter", "bind", "prioritize"):
+                assert (await client.send("POST", f"/{verb}", b"{}", sent)).status == 403
+        assert (await client.pods()).keys() == {"default/filed"}
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:8888", "LOCALHOST:80"])
+async def test_names_of_loopback_are_this_server(host: str) -> None:
+    headers = {"Host": host, "Origin": f"http://{host}", "Content-Type": "application/json; charset=utf-8"}
+    async with serving(node("n1")) as client:
+        answer = await client.send("POST", "/api/v1/pods", json.dumps(phased()).encode(), headers)
+        assert answer.status == 201
 
 
 async def test_a_body_above_the_limit_is_refused() -> None:

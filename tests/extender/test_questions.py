@@ -4,7 +4,6 @@ They exist because a person on call asks these first. They must not know how a n
 with the lists and with what filter says.
 """
 
-import json
 from typing import Any
 
 from extender.verbs.decisions import KEPT, KEPT_PER_POD, NAMED
@@ -98,7 +97,7 @@ async def test_what_if_leaves_nothing_behind_and_takes_workloads() -> None:
         {"kind": "CronJob", "metadata": {"name": "cron"}, "spec": {"jobTemplate": {"spec": {"template": template}}}}
     )
     async with serving(node("n1"), node("n2")) as client:
-        found = await what_if(client, "\n".join(map(json.dumps, documents)).encode())
+        found = await what_if(client, {"kind": "List", "items": documents})
         pods = await client.get("/api/v1/pods")
         assert "none" in await error(
             client, "/api/v1/what-if", 400, "POST", b'{"kind":"Job","metadata":{"name":"j"},"spec":{}}'

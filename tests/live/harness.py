@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -32,7 +31,9 @@ from extender.live.app import LiveExtender
 from extender.live.binding.attempt import BindSettings
 from extender.live.settings import LiveSettings
 from extender.live.waking.waker import WakeSettings
-from extender.server.app import OnAnswer, make_app, start
+from extender.server.app import OnAnswer, make_app
+from extender.server.listener import Listener
+from extender.server.ports import start
 from extender.verbs.hooks import Hooks
 from extender.wire.extender_v1 import BindingArgs
 from tests.apiserver.beside import Beside
@@ -107,7 +108,7 @@ class _Live:
 class Extender:
     """One process of the extender: its live parts and its HTTP server."""
 
-    def __init__(self, live: LiveExtender, runner: web.AppRunner, session: aiohttp.ClientSession) -> None:
+    def __init__(self, live: LiveExtender, runner: Listener, session: aiohttp.ClientSession) -> None:
         self.live = live
         self.session = session
         self._runner = runner

@@ -1,0 +1,165 @@
+"""All connections of one port, and who pays when a bound is reached.
+
+Why it exists: whoever can reach the pod can open connections, send half a request and wait. It must not know requests.
+Invariants: at most `bounds.connections` are open and at most `bounds.bytes_in_flight` bytes are held; at a bound a
+connection of the address that costs most is dropped, the one that has been there longest first, and never one that is
+being answered; a deadline is missed by a second at most.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from extender.logs import logger
+from extender.server.bounds import Bounds
+from extender.server.connection import Connection, Doing
+
+_LOOK_SECONDS = 0.5
+#: Who is dropped first. What is being answered is not dropped.
+_PATIENCE = {Doing.HANDSHAKE: 0, Doing.IDLE: 0, Doing.LEAVING: 1, Doing.RECEIVING: 2}
+
+
+class Noted(NamedTuple):
+    """How often something happened, and from where the last time."""
+
+    times: int
+    peer: str
+
+
+class Connections:
+    """Connections of one port."""
+
+    def __init__(self, name: str, bounds: Bounds) -> None:
+        """`name`: of the port, in logs and metrics."""
+        self.name = name
+        self.bounds = bounds
+        self.loop = asyncio.get_running_loop()
+        self.dropped: Counter[str] = Counter()
+        """How many were dropped or refused so far, by reason."""
+        self._open: set[Connection] = set()
+        self._bytes = 0
+        self._unsaid: dict[str, Noted] = {}
+        self._looking = self.loop.call_later(_LOOK_SECONDS, self._look)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Bytes of all requests that are being received or answered."""
+        return self._bytes
+
+    def admit(self, peer: str) -> bool:
+        """Make room for a connection; returns whether there is any."""
+        if len(self._open) < self.bounds.connections:
+            return True
+        counts = Counter(each.peer for each in self._open)
+        most = max(counts.values())
+        greedy = {name for name, count in counts.items() if count == most}
+        victim = self._first_to_go(each for each in self._open if each.peer in greedy) or self._first_to_go(self._open)
+        if victim is None:
+            self.note("refused, all connections are busy", peer)
+            return False
+        self.drop(victim, "gave way to a new connection")
+        return True
+
+    def opened(self, connection: Connection) -> None:
+        """Count a connection."""
+        self._open.add(connection)
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection; a second time does nothing."""
+        if connection not in self._open:
+            return
+        self._open.discard(connection)
+        self.release(connection)
+        if connection.doing is Doing.RECEIVING:
+            self.note("broken off by the client", connection.peer)
+
+    def take(self, connection: Connection, count: int) -> bool:
+        """Count bytes; returns whether the connection is still there."""
+        connection.received += count
+        self._bytes += count
+        while self._bytes > self.bounds.bytes_in_flight and connection in self._open:
+            sizes: Counter[str] = Counter()
+            for each in self._open:
+                sizes[each.peer] += each.received
+            most = max(sizes.values())
+            receiving = (each for each in self._open if sizes[each.peer] == most and each.doing is Doing.RECEIVING)
+            victim = self._first_to_go(receiving) or connection
+            self.drop(victim, "held too many bytes")
+        return connection in self._open
+
+    def release(self, connection: Connection) -> None:
+        """Count the bytes of a connection no more."""
+        self._bytes -= connection.received
+        connection.received = 0
+
+    def drop(self, connection: Connection, why: str) -> None:
+        """End a connection."""
+        self.note(why, connection.peer)
+        self._open.discard(connection)
+        self.release(connection)
+        connection.abort()
+
+    def note(self, why: str, peer: str) -> None:
+        """Count something about a client; it is told in the log together with its like."""
+        self.dropped[why] += 1
+        known = self._unsaid.get(why)
+        self._unsaid[why] = Noted(1 if known is None else known.times + 1, peer)
+
+    def stop(self) -> None:
+        """End what is being received: refused where somebody waits for the body, else broken off."""
+        self._looking.cancel()
+        for connection in list(self._open):
+            if connection.doing is Doing.RECEIVING:
+                connection.stop_receiving()
+            elif connection.doing is Doing.HANDSHAKE:
+                connection.abort()
+        self._say()
+
+    def _look(self) -> None:
+        """Drop who has missed a deadline."""
+        now, bounds = self.loop.time(), self.bounds
+        self._looking = self.loop.call_later(_LOOK_SECONDS, self._look)
+        for each in list(self._open):
+            if each.doing in (Doing.RECEIVING, Doing.LEAVING) and now - each.since > bounds.receive_seconds:
+                self.drop(each, "sent a request too slowly")
+            elif each.blocked_since is not None and now - each.blocked_since > bounds.send_seconds:
+                self.drop(each, "did not read the answer")
+        self._say()
+
+    def _say(self) -> None:
+        for why, noted in self._unsaid.items():
+            logger().warning("connections dropped", port=self.name, why=why, count=noted.times, last_peer=noted.peer)
+        self._unsaid.clear()
+
+    @staticmethod
+    def _first_to_go(candidates: Iterable[Connection]) -> Connection | None:
+        droppable = (each for each in candidates if each.doing in _PATIENCE)
+        return min(droppable, key=lambda each: (_PATIENCE[each.doing], each.since), default=None)
+
+
+class ConnectionCollector(Collector):
+    """Metrics of the ports that are open."""
+
+    def __init__(self, ports: Sequence[Connections]) -> None:
+        self._ports = ports
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        count = GaugeMetricFamily("gpu_extender_connections", "Open connections, by port.", labels=["port"])
+        text = "Bytes of requests that are being received or answered, by port."
+        held = GaugeMetricFamily("gpu_extender_bytes_in_flight", text, labels=["port"])
+        text = "Connections that were dropped or refused, by port and reason."
+        dropped = CounterMetricFamily("gpu_extender_connections_dropped", text, labels=["port", "why"])
+        for port in self._ports:
+            count.add_metric([port.name], len(port))
+            held.add_metric([port.name], port.bytes_in_flight)
+            for why, times in sorted(port.dropped.items()):
+                dropped.add_metric([port.name, why], times)
+        yield from (count, held, dropped)

@@ -66,6 +66,7 @@ soak: $(TOOLS) ## the long forms: a million random events each of cards and quot
 	$(BIN)/python -m benchmarks.soak -o docs/soak.json $(ARGS)
 	$(BIN)/python -m benchmarks.soak --of quotas -o docs/soak_quotas.json $(ARGS)
 	$(BIN)/python -m benchmarks.kill_run --points 200 -o docs/kill_run.json
+	$(BIN)/python -m benchmarks.hostile_clients -o docs/hostile_clients.json
 
 e2e: $(TOOLS) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)
 	$(BIN)/python -m tests.e2e $(ARGS)

@@ -49,6 +49,7 @@ class Connection:
         self._socket = socket.create_connection(address, timeout_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(_CHUNK)
+        self._last_filled = 0
 
     def __enter__(self) -> Self:
         return self
@@ -67,13 +68,32 @@ class Connection:
         started = time.perf_counter_ns()
         self._socket.sendall(request)
         head_end, length, filled = self._read_head()
+        if length is None:
+            status = int(self._buffer[9:12])
+            return Answer(status, self._read_chunks(head_end, filled), time.perf_counter_ns() - started)
         self._read(head_end + length, filled)
         nanoseconds = time.perf_counter_ns() - started
         status = int(self._buffer[9:12])
         return Answer(status, bytes(self._buffer[head_end : head_end + length]), nanoseconds)
 
-    def _read_head(self) -> tuple[int, int, int]:
-        """Read until the head is there; returns its length, that of the body, and how much was read."""
+    def _read_chunks(self, at: int, filled: int) -> bytes:
+        """Read a body that comes in chunks, as long lists do."""
+        chunks: list[bytes] = []
+        while True:
+            while (end := self._buffer.find(b"\r\n", at, filled)) < 0:
+                self._read(filled + 1, filled)
+                filled = self._last_filled
+            size = int(self._buffer[at:end], 16)
+            at = end + 2
+            self._read(at + size + 2, filled)
+            filled = max(filled, self._last_filled)
+            chunks.append(bytes(self._buffer[at : at + size]))
+            at += size + 2
+            if not size:
+                return b"".join(chunks)
+
+    def _read_head(self) -> tuple[int, int | None, int]:
+        """Read until the head is there; returns its length, that of the body if it says so, and how much was read."""
         filled = 0
         while (end := self._buffer.find(_HEAD_END, 0, filled)) < 0:
             filled += self._receive(filled)
@@ -81,6 +101,8 @@ class Connection:
             name, _, value = line.partition(b":")
             if name.lower() == b"content-length":
                 return end + len(_HEAD_END), int(value), filled
+            if name.lower() == b"transfer-encoding":
+                return end + len(_HEAD_END), None, filled
         raise OSError("the answer has no Content-Length")
 
     def _read(self, wanted: int, filled: int) -> None:
@@ -88,6 +110,7 @@ class Connection:
             self._buffer.extend(bytes(wanted - len(self._buffer)))
         while filled < wanted:
             filled += self._receive(filled)
+        self._last_filled = filled
 
     def _receive(self, filled: int) -> int:
         received = self._socket.recv_into(memoryview(self._buffer)[filled:])

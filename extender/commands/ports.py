@@ -37,6 +37,11 @@ class Urls(NamedTuple):
     webhooks: str | None = None
     api: str | None = None
 
+    def text(self) -> str:
+        """Return a line for each that is open."""
+        webhooks = "" if self.webhooks is None else f"webhooks: {self.webhooks}/mutate, {self.webhooks}/validate\n"
+        return webhooks + ("" if self.api is None else f"page, lists and metrics: {self.api}\n")
+
 
 def admission_settings(arguments: argparse.Namespace) -> AdmissionSettings:
     """Return the settings that the flags give."""

@@ -9,6 +9,7 @@ from extender.admission.service import Admission
 from extender.cluster import Cluster, Learner, example_cluster, garbage_collector_paused, load_objects
 from extender.commands.common import expected_pods
 from extender.commands.ports import (
+    Urls,
     admission_settings,
     check_ports,
     further_ports,
@@ -83,7 +84,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, reload_files, cluster, paths)
     try:
         async with learner.running(), further_ports(app, settings, certificates) as urls:
-            _welcome(cluster, paths, url, urls.webhooks)
+            _welcome(cluster, paths, url, urls)
             await stopped.wait()
     finally:
         await listener.cleanup()
@@ -101,13 +102,12 @@ def reload_files(cluster: Cluster, paths: list[str]) -> None:
     logger().info("files read again", nodes=len(objects.nodes), pods=len(objects.pods))
 
 
-def _welcome(cluster: Cluster, paths: list[str], url: str, webhooks: str | None) -> None:
-    admits = "" if webhooks is None else f"webhooks: {webhooks}/mutate, {webhooks}/validate\n"
+def _welcome(cluster: Cluster, paths: list[str], url: str, urls: Urls) -> None:
     cards = sum(len(node.devices) for node in cluster.cache.nodes.values())
     text = f"""gpu-extender listens on {url}
 cluster: {len(cluster.cache.nodes)} nodes, {cards} cards, {len(cluster.cache.pods)} pods on them, \
 {len(cluster.problems())} problems ({", ".join(paths)})
-{admits}
+{urls.text()}
 See the cards, and why pods wait: {url}/
 Try:
   curl -s {url}/api/v1/nodes
@@ -120,4 +120,4 @@ Stop with Ctrl-C. Read the files again with SIGHUP.
     counts = {"nodes": len(cluster.cache.nodes), "cards": cards, "pods": len(cluster.cache.pods)}
     problems = len(cluster.problems())
     files = {"files": paths, "read_again_by": "SIGHUP"}
-    announce(text, "listening", address=url, webhooks=webhooks, **counts, problems=problems, **files)
+    announce(text, "listening", address=url, **urls._asdict(), **counts, problems=problems, **files)

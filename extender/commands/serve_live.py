@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from extender.admission.service import Admission
 from extender.cluster import Learner
 from extender.commands.common import expected_pods
-from extender.commands.ports import admission_settings, further_ports, read_certificates, verbs_port
+from extender.commands.ports import Urls, admission_settings, further_ports, read_certificates, verbs_port
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
 from extender.journal import FileJournal
@@ -101,7 +101,7 @@ async def _serve(
         async with further_ports(app, server, certificates) as urls:
             beside = [asyncio.create_task(monitor.run()), asyncio.create_task(version.run())]
             await live.start()
-            _welcome(url, urls.webhooks)
+            _welcome(url, urls)
             async with Learner(live.cluster, given).running():
                 await stopped.wait()
             logger().info("stopping")
@@ -159,9 +159,8 @@ def _comparing(live: LiveExtender) -> Compare:
     return compare
 
 
-def _welcome(url: str, webhooks: str | None) -> None:
-    admits = "" if webhooks is None else f"webhooks: {webhooks}/mutate, {webhooks}/validate\n"
-    announce(f"gpu-extender listens on {url}\n{admits}", "listening", address=url, webhooks=webhooks)
+def _welcome(url: str, urls: Urls) -> None:
+    announce(f"gpu-extender listens on {url}\n{urls.text()}", "listening", address=url, **urls._asdict())
 
 
 def _on_signals() -> asyncio.Event:

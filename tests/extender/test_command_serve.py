@@ -61,7 +61,7 @@ async def test_sighup_replaces_what_came_from_files_and_keeps_what_came_by_reque
     nodes.write_text(listed(node("n1"), node("n2"), limits), encoding="utf-8")
     old = [bound("stays", "n1", "GPU-n1-0", 1), bound("goes", "n1", "GPU-n1-0", 2), pod("binds", memory=4)]
     pods.write_text(listed(*old, bound("posted", "n1", "GPU-n1-0", 8)), encoding="utf-8")
-    with served("--cluster", nodes, "--cluster", pods) as server:
+    with served("--cluster", nodes, "--cluster", pods, "--allow-writes") as server:
         assert await server.post("/bind", binding(old[2], "n1")) == {"Error": ""}
         # A request replaces a pod of the files by one with another UID.
         await server.post("/api/v1/pods", bound("posted", "n1", "GPU-n1-0", 16, uid="uid-new"))

@@ -7,6 +7,7 @@ Memory is allowed to grow by the bound of the port and what the interpreter keep
 import asyncio
 import gzip
 import json
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.hostile import Target, closed, connections, ended, head, sent, status, target
+from tests.virtual_time import until
 
 _MIB = 2**20
 
@@ -31,6 +33,17 @@ async def there(tmp_path: Path) -> AsyncIterator[Target]:
 
 async def _lives(there: Target) -> None:
     assert (await there.process.get("/livez"))[0] == 200
+
+
+async def _holds(there: Target, count: int) -> None:
+    """Wait until the server has so many bytes of what was sent to the verbs' port."""
+
+    async def arrived() -> bool:
+        _, text = await there.process.get("/metrics")
+        found = re.search(r'gpu_extender_bytes_in_flight\{port="verbs"\} (\S+)', text)
+        return found is not None and float(found[1]) >= count
+
+    await until(arrived)
 
 
 async def _reviewed(there: Target) -> None:
@@ -81,6 +94,7 @@ async def test_aborted_bodies_are_freed_at_once_and_told_in_one_line(there: Targ
     for _ in range(10):
         async with connections(there, 3, webhooks=False) as streams:
             await sent(streams, head("/filter", f"Content-Length: {16 * _MIB}", "") + b"x" * (15 * _MIB))
+            await _holds(there, 3 * 15 * _MIB)
         await _lives(there)
     await there.process.answers("/livez", 200)
     assert there.resident_mib < before + 80

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender.logs import logger
+from extender.logs import every_line
 from extender.server.bounds import Bounds
 from extender.server.connection import Connection, Doing
 
 _LOOK_SECONDS = 0.5
+_SAID_EVERY_SECONDS = 10.0
 #: Who is dropped first. What is being answered is not dropped.
 _PATIENCE = {Doing.HANDSHAKE: 0, Doing.IDLE: 0, Doing.LEAVING: 1, Doing.RECEIVING: 2}
 
@@ -43,6 +44,7 @@ class Connections:
         self._open: set[Connection] = set()
         self._bytes = 0
         self._unsaid: dict[str, Noted] = {}
+        self._said_at: dict[str, float] = {}
         self._looking = self.loop.call_later(_LOOK_SECONDS, self._look)
 
     def __len__(self) -> int:
@@ -120,7 +122,7 @@ class Connections:
                 connection.stop_receiving()
             elif connection.doing is Doing.HANDSHAKE:
                 connection.abort()
-        self._say()
+        self._say(all_of_it=True)
 
     def _look(self) -> None:
         """Drop who has missed a deadline."""
@@ -133,10 +135,17 @@ class Connections:
                 self.drop(each, "did not read the answer")
         self._say()
 
-    def _say(self) -> None:
-        for why, noted in self._unsaid.items():
-            logger().warning("connections dropped", port=self.name, why=why, count=noted.times, last_peer=noted.peer)
-        self._unsaid.clear()
+    def _say(self, *, all_of_it: bool = False) -> None:
+        """Tell the log what was noted: each reason at once for the first time, then every ten seconds with a sum."""
+        now = self.loop.time()
+        for why, noted in list(self._unsaid.items()):
+            if not all_of_it and now - self._said_at.get(why, -_SAID_EVERY_SECONDS) < _SAID_EVERY_SECONDS:
+                continue
+            self._said_at[why] = now
+            del self._unsaid[why]
+            every_line().warning(
+                "connections dropped", port=self.name, why=why, count=noted.times, last_peer=noted.peer
+            )
 
     @staticmethod
     def _first_to_go(candidates: Iterable[Connection]) -> Connection | None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 import orjson
 import yaml
 
-from extender.convert import InputError
+from extender.convert import InputError, parse_manifests
 from extender.kubectl import showing
 from extender.kubectl.options import parser
 from extender.kubectl.reaching import Extender, Service, by_address, by_service, default_kubeconfig, namespace_of
@@ -113,7 +114,9 @@ def _what_if(arguments: argparse.Namespace, extender: Extender, paint: Paint) ->
         body = sys.stdin.buffer.read() if arguments.filename == "-" else Path(arguments.filename).read_bytes()
     except OSError as error:
         raise InputError("-f", arguments.filename, error.strerror or str(error)) from None
-    found = extender.post("/api/v1/what-if", body)
+    # The extender takes JSON alone; YAML is read here, where nobody else waits.
+    manifests = [each.value for each in parse_manifests(body, "-f", arguments.filename)]
+    found = extender.post("/api/v1/what-if", msgspec.json.encode({"kind": "List", "items": manifests}))
     lines = [line for each in found for line in showing.why_lines(each, paint)]
     return Shown(found, lines, 0 if all(each["fits"] for each in found) else 1)
 

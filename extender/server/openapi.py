@@ -5,6 +5,7 @@ Invariant: every path of /api/v1 that is served stands here, and nothing else do
 """
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -94,7 +95,7 @@ OPERATIONS = (
         shapes.PodEntry,
         (),
         "post",
-        statuses=(400, 409, 413),
+        statuses=(400, 403, 409, 413, 415),
         is_embedded=True,
     ),
     Operation(
@@ -103,7 +104,7 @@ OPERATIONS = (
         shapes.Deleted,
         (),
         "delete",
-        statuses=(404,),
+        statuses=(403, 404),
         is_embedded=True,
     ),
 )
@@ -149,15 +150,17 @@ def _described(operation: Operation, schema: Json, failure: Json) -> Json:
     if operation.is_list:
         responses["304"] = {"description": "Nothing has changed since the ETag in If-None-Match."}
     for status in operation.statuses:
-        content = {} if status == 413 else {"content": {"application/json": {"schema": failure}}}  # noqa: PLR2004
-        responses[str(status)] = {"description": _STATUS[status], **content}
+        answers: Json = {} if status in _PLAIN else {"application/json": {"schema": failure}}
+        if status in _PLAIN or status == HTTPStatus.FORBIDDEN:
+            answers["text/plain"] = {"schema": {"type": "string"}}
+        responses[str(status)] = {"description": _STATUS[status], "content": answers}
     described: Json = {"summary": operation.text, "responses": responses}
     if parameters:
         described["parameters"] = parameters
     if operation.method == "post":
         described["requestBody"] = {
             "required": True,
-            "description": "Kubernetes manifests, YAML or JSON.",
+            "description": "Kubernetes manifests as JSON.",
             "content": {"application/json": {"schema": {"type": "object"}}},
         }
     return described
@@ -165,7 +168,11 @@ def _described(operation: Operation, schema: Json, failure: Json) -> Json:
 
 _STATUS = {
     400: "The request cannot be used: the field, the value and why.",
+    403: "The pod came from a file, or the request from a page of another origin.",
     404: "There is no such object.",
     409: "The pod is bound, and cannot be changed so.",
     413: "The body is too large.",
+    415: "The body is compressed, or does not say that it is JSON.",
 }
+#: Said before a route is asked, or by the server itself.
+_PLAIN = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)

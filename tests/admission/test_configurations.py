@@ -133,7 +133,7 @@ def test_wrong_flags_are_one_line_and_nothing_on_stdout(
 def test_the_variants_name_the_same_secret_service_and_account() -> None:
     deployment, service, _ = yaml.safe_load_all((_MANIFESTS / "base" / "deployment.yaml").read_text())
     pod = deployment["spec"]["template"]["spec"]
-    (secret,) = (volume["secret"] for volume in pod["volumes"] if "secret" in volume)
+    (secret,) = (volume["secret"] for volume in pod["volumes"] if volume["name"] == "tls")
     certificate = list(yaml.safe_load_all((_MANIFESTS / "cert-manager" / "certificate.yaml").read_text()))[-1]
     assert certificate["spec"]["secretName"] == secret["secretName"]
     assert certificate["spec"]["dnsNames"][0] == f"{service['metadata']['name']}.kube-system.svc"

@@ -102,6 +102,7 @@ PAIRS: dict[str, tuple[Pod, Pod]] = {
 #: Fields that change no answer of those memories, but are part of a field that does.
 HARMLESS = {
     "Container.name": "decides nothing; `ContainerDemand` has none",
+    "Container.misread": "decides how rows that it holds are read; such a pod is invalid, and gets none",
     "DeviceRequest.whole": "says that the percentage stands for a whole card; tells people, decides nothing",
     "Policies.node": "decides about scores, which are kept by no demand",
     "Policies.card": "its fields are listed",

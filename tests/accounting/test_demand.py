@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from accounting.answers import Claims, Placement, Verdict, Verdicts, filter_nodes, place_beside
 from accounting.demand import ContainerDemand, Demand, QuotaKey
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod, UnreadableAllocation
+from accounting.pod_info import PodInfo
 from accounting.pod_record import record_pod
 from accounting.policy import CardKey, CardPolicy, NodePolicy, Policies, Weights
 from accounting.quota_scope import PodScope
@@ -44,6 +45,9 @@ LEFT_OUT = {
     "cpu_milli": "decides about scores alone: `packing.shape.Shape` and the replay's kind have it",
     "ignored": "means nothing",
     "allocation_text": "stands for the allocation in stores",
+    "info": "decides who is a victim, and for whom room is kept: that room is in the key of a placement by itself",
+    "started": "decides who is a victim",
+    "nominated": "decides for whom room is kept: that room is in the key of a placement by itself",
 }
 IN_DEMAND = {"containers", "invalid", "selection", "policies", "further_selections"}
 
@@ -54,8 +58,8 @@ def both(request: DeviceRequest | None, *further: DeviceRequest, kind: Container
     return pod._replace(further_selections=tuple(Selection(vendor=each.vendor) for each in further))
 
 
-def selecting(**fields_: Any) -> Pod:  # noqa: ANN401 - the fields of a Selection
-    return make_pod("p", [app(10, count=2)], selection=Selection(**fields_))
+def selecting(count: int = 2, **fields_: Any) -> Pod:  # noqa: ANN401 - the fields of a Selection
+    return make_pod("p", [app(10, count=count)], selection=Selection(**fields_))
 
 
 def choosing(card: CardPolicy, weights: Weights | None = None) -> Pod:
@@ -81,11 +85,11 @@ PAIRS: dict[str, tuple[Pod, Pod]] = {
     "DeviceRequest.one_size": (both(ask(1, 9)), both(ask(1, 9)._replace(one_size=True))),
     "Pod.invalid": (make_pod("p", [app(10)]), make_pod("p", [app(10)], invalid=(WRONG,))),
     "Selection.use_uuids": (selecting(), selecting(use_uuids=frozenset({"n0-0"}))),
-    "Selection.nouse_uuids": (selecting(), selecting(nouse_uuids=frozenset({"n0-1", "n1-1"}))),
+    "Selection.nouse_uuids": (selecting(), selecting(nouse_uuids=frozenset({"n0-0", "n0-1"}))),
     "Selection.use_types": (selecting(), selecting(use_types=(("t4",),))),
     "Selection.nouse_types": (selecting(), selecting(nouse_types=(("a10",),))),
     "Selection.modes": (selecting(), selecting(modes="mps")),
-    "Selection.numa_bind": (selecting(), selecting(numa_bind=True)),
+    "Selection.numa_bind": (selecting(count=3), selecting(count=3, numa_bind=True)),
     "Selection.vendor": (make_pod("p", [app(10)]), make_pod("p", [app(10)], selection=Selection(vendor=TWO))),
     "CardPolicy.keys": (choosing(CardPolicy((CardKey.HIGH_LOAD,))), choosing(CardPolicy((CardKey.LOW_LOAD,)))),
     "CardPolicy.mutex": (choosing(CardPolicy()), choosing(CardPolicy(mutex=True))),
@@ -102,6 +106,7 @@ PAIRS: dict[str, tuple[Pod, Pod]] = {
 #: Fields that change no answer of those memories, but are part of a field that does.
 HARMLESS = {
     "Container.name": "decides nothing; `ContainerDemand` has none",
+    "Container.misread": "decides how rows that it holds are read; such a pod is invalid, and gets none",
     "DeviceRequest.whole": "says that the percentage stands for a whole card; tells people, decides nothing",
     "Policies.node": "decides about scores, which are kept by no demand",
     "Policies.card": "its fields are listed",
@@ -191,6 +196,9 @@ CHANGED: dict[str, Any] = {
     "cpu_milli": 5,
     "ignored": (WRONG,),
     "allocation_text": "GPU-0",
+    "info": PodInfo(priority=7),
+    "started": 7,
+    "nominated": "n1",
 }
 
 

@@ -54,6 +54,10 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
             if reason["devices"] and len(refusing) == 1:
                 yield from wrapped(f"cards: {some(reason['devices'])}", "    ")
     yield from more
+    for way in answer.get("preemption", ()):
+        victims = ", ".join(f"{each['pod']} (priority {each['priority']})" for each in way["victims"])
+        beyond = f", {way['violations']} of them against a PodDisruptionBudget" if way["violations"] else ""
+        yield from wrapped(f"would fit on {way['node']} without {victims}{beyond}")
     yield from _quotas(answer.get("quotas", []))
     for ignored in answer.get("ignored", ()):
         yield f"ignored: {ignored}"

@@ -13,6 +13,7 @@ import random
 import socket
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 from accounting.answers import Claims
 from extender.cluster import Cluster, Seen
@@ -20,7 +21,7 @@ from extender.config import Settings
 from extender.journal import Journal, JournaledSink, Recorder
 from extender.kube.client import KubeClient
 from extender.kube.events import EventRecorder
-from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
+from extender.kube.paths import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
 from extender.live.background import Background
 from extender.live.binding import Binder, LateBindings
@@ -30,13 +31,23 @@ from extender.live.leading import LeaderElector, LeaseFollower, LeaseHolder, Sol
 from extender.live.locks import NodeLocks, OwnerState
 from extender.live.settings import LiveSettings
 from extender.live.waking import Waker
-from extender.live.watching import Facts, HandshakeKeeper, NodeSink, OvercommitReporter, PodSink, QuotaSink
+from extender.live.watching import (
+    BudgetSink,
+    Facts,
+    HandshakeKeeper,
+    NodeSink,
+    OvercommitReporter,
+    PodSink,
+    QuotaSink,
+)
 from extender.logs import logger
 
 #: Pods that have ended hold nothing; for a watch they are deleted.
 RUNNING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 #: For giving the Lease up: with all that came before, within the usual 30 s of terminationGracePeriodSeconds.
 _RELEASE_SECONDS = 5.0
+#: A permission that is missing is seldom given soon.
+_BUDGET_BACKOFF_SECONDS = 1.0, 300.0
 
 
 class LiveExtender:
@@ -58,6 +69,7 @@ class LiveExtender:
         self.handshakes = HandshakeKeeper(self.cluster, self.facts, client, self.leadership, time.time)
         self.waker = Waker(self.cluster, self.facts, client, self._answers, live.wake)
         self.reflectors = self._make_reflectors(live.reflector, journal)
+        self._budgets = self._make_budget_reflector(live.reflector, journal)
         self.hooks = LiveHooks(
             self.cluster,
             self.facts,
@@ -116,6 +128,8 @@ class LiveExtender:
             await asyncio.sleep(0)
         for reflector in self.reflectors:
             self._background.spawn(reflector.run)
+        # Nothing waits for it: without the permission to list them, budgets are not known.
+        self._background.spawn(self._budgets.run)
         for part in (self.waker, self.events, self.handshakes):
             self._background.spawn(part.run)
         self._background.spawn(self._compare_now_and_then)
@@ -198,6 +212,13 @@ class LiveExtender:
             ),
             Reflector(self.client, api_path(RESOURCE_QUOTAS), journaled(quotas, "ResourceQuota"), settings),
         ]
+
+    def _make_budget_reflector(self, settings: ReflectorSettings, journal: Journal | None) -> Reflector:
+        sink: Sink = BudgetSink(self.cluster.residents.budgets)
+        if journal is not None:
+            sink = JournaledSink(sink, "PodDisruptionBudget", journal)
+        settings = replace(settings, backoff_seconds=_BUDGET_BACKOFF_SECONDS)
+        return Reflector(self.client, api_path(DISRUPTION_BUDGETS), sink, settings)
 
     def _subscribe(self, recorder: Recorder | None) -> None:
         """Say who listens to which of the cluster's events: all of it is here."""

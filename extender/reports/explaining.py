@@ -18,6 +18,7 @@ from accounting.state.cache import Cache
 from accounting.status import ProblemCode
 from accounting.vendor_part import part_of
 from extender.cluster import Cluster
+from extender.reports.evictions import evictions
 from extender.reports.render import charge_row, explained_node, quota_row
 
 
@@ -34,6 +35,8 @@ def explain(
     nodes = [_node(cluster, pod, name, scores.get(name, 0), quota) for name in through(names)]
     limits = _quotas(cluster, pod)
     answer = {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
+    if not any(each["fits"] for each in nodes) and pod.node is None:
+        answer["preemption"] = evictions(cluster, pod)
     return answer | ({"ignored": [str(each) for each in pod.ignored]} if pod.ignored else {})
 
 

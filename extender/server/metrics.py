@@ -70,6 +70,19 @@ class _StateCollector(Collector):
         for code, count in sorted(self._verbs.rejected.items()):
             rejected.add_metric([code], count)
         yield rejected
+        preemptions = CounterMetricFamily(
+            "gpu_extender_preemptions",
+            "Preempt calls by result: victims named, none that help, or echoed for a pod without cards.",
+            labels=["result"],
+        )
+        for outcome, count in self._verbs.preemptions.items():
+            preemptions.add_metric([outcome], count)
+        yield preemptions
+        text = "Pods that kube-scheduler offered as victims for pods with cards, over all nodes of its questions."
+        offered = self._verbs.victims_offered
+        yield CounterMetricFamily("gpu_extender_preemption_victims_offered", text, value=offered)
+        text = "Pods that preempt named as victims, over all nodes of its answers."
+        yield CounterMetricFamily("gpu_extender_preemption_victims_named", text, value=self._verbs.victims_named)
         text = "Filter calls in which the greedy choice of cards left some node to the exact search."
         yield CounterMetricFamily("gpu_extender_exact_searches", text, value=self._verbs.searches)
         text = "Nodes that went to the exact search."

@@ -63,6 +63,9 @@ class Verbs:
         self._on_answer = on_answer
         self._hooks = hooks or Hooks()
         self.rejected: dict[str, int] = {}  # code -> nodes refused so far
+        self.preemptions = dict.fromkeys(("victims", "none", "echoed"), 0)
+        """Preempt calls by outcome: victims were named, on no node did any help, or the pod asks for no card."""
+        self.victims_offered = self.victims_named = 0
         self.searches = 0
         """Filter calls in which some node needed the exact search."""
         self.searched_nodes = 0
@@ -131,7 +134,12 @@ class Verbs:
         self.check_ready()
         args = decode_preemption(body)
         pod = convert_pod(args.pod, self.cluster.settings)._replace(node=None, allocation=None)
-        return self._told("preempt", body, encode_victims(victims(self.cluster, args, pod)))
+        found = victims(self.cluster, args, pod)
+        outcome = "echoed" if not pod.asks else "victims" if found else "none"
+        self.preemptions[outcome] += 1
+        self.victims_offered += sum(len(each.raw) for each in args.candidates.values()) if pod.asks else 0
+        self.victims_named += sum(len(each.pods) for each in found.values()) if pod.asks else 0
+        return self._told("preempt", body, encode_victims(found))
 
     def _book(self, pod: Pod, node: str) -> str:
         """Book a pod on a node; returns why not, or an empty text."""

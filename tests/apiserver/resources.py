@@ -121,6 +121,7 @@ EVENTS = Resource(
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional_update=False, create_on_update=True)
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", has_status=True)
 _WEBHOOKS = ("admissionregistration.k8s.io", "v1")
 MUTATING, VALIDATING = (
     Resource(
@@ -138,7 +139,7 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 REVIEWS = (TOKEN_REVIEWS, ACCESS_REVIEWS)
 
-RESOURCES = (PODS, NODES, QUOTAS, NAMESPACES, CORE_EVENTS, EVENTS, LEASES, SECRETS, MUTATING, VALIDATING)
+RESOURCES = (PODS, NODES, QUOTAS, NAMESPACES, CORE_EVENTS, EVENTS, LEASES, SECRETS, BUDGETS, MUTATING, VALIDATING)
 BY_PLURAL = {(resource.group, resource.version, resource.plural): resource for resource in (*RESOURCES, *REVIEWS)}
 BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 

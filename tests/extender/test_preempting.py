@@ -121,6 +121,22 @@ async def test_who_is_never_a_victim(spared: Json) -> None:
         assert await answer(client, body(high(), {"n1": ["a"]})) == {}
 
 
+async def test_questions_and_victims_are_counted() -> None:
+    async with serving(node("n1"), low("a", "n1"), low("b", "n1", memory=100)) as client:
+        await answer(client, body(high(), {"n1": ["a", "b"]}))
+        await answer(client, body(high(5000), {"n1": ["a"]}))
+        await answer(client, body(pod("web", [container("main")]), {"n1": ["a"]}))
+        text = (await client.send("GET", "/metrics")).body.decode()
+    for line in (
+        'gpu_extender_preemptions_total{result="victims"} 1.0',
+        'gpu_extender_preemptions_total{result="none"} 1.0',
+        'gpu_extender_preemptions_total{result="echoed"} 1.0',
+        "gpu_extender_preemption_victims_offered_total 3.0",
+        "gpu_extender_preemption_victims_named_total 2.0",
+    ):
+        assert line in text
+
+
 async def test_a_pod_that_never_preempts_and_one_without_priority_get_nobody() -> None:
     async with serving(node("n1"), low("a", "n1")) as client:
         assert await answer(client, body(high(preemptionPolicy="Never"), {"n1": ["a"]})) == {}

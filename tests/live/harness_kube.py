@@ -98,5 +98,6 @@ def _collection(obj: Json) -> str:
         "Pod": PODS_PATH.format(namespace),
         "Node": NODES_PATH,
         "ResourceQuota": f"/api/v1/namespaces/{namespace}/resourcequotas",
+        "PodDisruptionBudget": f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
     }
     return paths[obj["kind"]]

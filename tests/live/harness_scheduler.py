@@ -7,7 +7,7 @@ ties by chance, and all chance comes from the seed.
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
@@ -72,6 +72,14 @@ class Scheduler:
         if said["Error"]:
             return Filtered([], {}, {}, said["Error"])
         return Filtered(said["NodeNames"], said["FailedNodes"], said["FailedAndUnresolvableNodes"], "")
+
+    async def preempt(self, pod: Json, offered: Mapping[str, Sequence[str]]) -> Json:
+        """Ask preempt, with UIDs by node; returns the victims by node."""
+        meta = {name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for name, uids in offered.items()}
+        body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}
+        said: Json = await self._post("/preempt", body)
+        found: Json = said["NodeNameToMetaVictims"]
+        return found
 
     async def prioritize(self, pod: Json, *nodes: str) -> dict[str, int]:
         """Ask prioritize."""

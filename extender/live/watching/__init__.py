@@ -3,6 +3,7 @@
 It must not do I/O of its own beyond events and handshakes.
 """
 
+from extender.live.watching.budget_sink import BudgetSink
 from extender.live.watching.facts import Facts, NodeFacts, node_facts
 from extender.live.watching.handshakes import HandshakeKeeper
 from extender.live.watching.overcommit import OvercommitReporter
@@ -10,6 +11,7 @@ from extender.live.watching.podtable import PodTable
 from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
 
 __all__ = [
+    "BudgetSink",
     "Facts",
     "HandshakeKeeper",
     "NodeFacts",

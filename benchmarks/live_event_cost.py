@@ -20,8 +20,7 @@ from extender.cluster.cluster import Cluster
 from extender.config import Settings
 from extender.kube.reflector import Change
 from extender.kube.watch_event import read_event
-from extender.live.watching.facts import Facts
-from extender.live.watching.sinks import NodeSink, PodSink
+from extender.live.watching import Facts, NodeSink, PodInformer, PodSink
 
 _ROUNDS: Final = 5
 _PODS: Final = 2_000
@@ -45,8 +44,8 @@ class _Lines(NamedTuple):
 
 def measure(dump: Path) -> EventCost:
     """Measure on some pods of a dump, on a cluster that has all of its nodes and those pods."""
-    cluster, facts = Cluster(Settings(), deletions_are_told=True), Facts()
-    nodes, pods = NodeSink(cluster, facts), PodSink(cluster, facts)
+    cluster = Cluster(Settings(), deletions_are_told=True)
+    nodes, pods = NodeSink(cluster, Facts()), PodSink(cluster, PodInformer(cluster))
     cluster.events.freed.subscribe(_ignore)
     cluster.events.seen.subscribe(_ignore)
     chosen: list[bytes] = []

@@ -24,7 +24,7 @@ from accounting.reference.quota import Written
 from accounting.reference.state import Amounts
 from accounting.status import CODES, Code
 from benchmarks.random_run import Chance, Summary, drive, same
-from extender.cluster.cluster import Cluster
+from extender.cluster import Cluster, Heard
 from extender.config import Settings
 
 NAMESPACES = ("a", "b", "c")
@@ -85,7 +85,7 @@ class World:
 
     def see(self, pod: Pod) -> None:
         """Tell of a pod as the API server has it."""
-        self.cluster.observe(pod)
+        self.cluster.registry.tell(pod, Heard.WATCH)
         state = self.states.get(pod.uid)
         if pod.terminal:
             self._release(pod.uid)
@@ -97,17 +97,17 @@ class World:
             self.known[pod.uid] = pod
 
     def assume(self, pod: Pod) -> None:
-        self.cluster.assume(pod)
+        self.cluster.registry.assume(pod)
         if self.states.get(pod.uid) is not PodState.ADDED:
             self.booked[pod.uid], self.states[pod.uid] = pod, PodState.ASSUMED
 
     def finish(self, uid: str) -> None:
-        self.cluster.finish(uid)
+        self.cluster.registry.finish_binding(uid)
         if self.states.get(uid) is PodState.ASSUMED:
             self.states[uid] = PodState.BOUND
 
     def forget(self, uid: str) -> None:
-        self.cluster.forget(uid)
+        self.cluster.registry.forget_binding(uid)
         if self.states.get(uid) is not PodState.ADDED:
             self._release(uid)
 

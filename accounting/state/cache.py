@@ -12,7 +12,7 @@ from accounting.errors import InvariantViolation
 from accounting.holdings import Total
 from accounting.node import Node
 from accounting.pod_record import PodRecord, State
-from accounting.pod_state import TRANSITIONS, PodEvent, PodState
+from accounting.pod_state import BOOKINGS, PodEvent, PodState
 from accounting.quota_scope import PodScope, Selector
 from accounting.state.dump import Dump, name_order
 from accounting.state.requested import Requested
@@ -279,7 +279,7 @@ class Cache:
             self._generation += 1
 
     def _next(self, uid: str, event: PodEvent) -> PodState | None:
-        return TRANSITIONS[self._states.get(uid), event]
+        return BOOKINGS[self._states.get(uid), event]
 
     def _drop(self, uid: str) -> None:
         known = self._pods.pop(uid, None)

@@ -4,7 +4,8 @@ It must not know HTTP or the API server.
 """
 
 from extender.cluster.cluster import Cluster, Objects
-from extender.cluster.events import Events, Seen
+from extender.cluster.entry import Heard, PodEntry, concerns_cards, unpacked
+from extender.cluster.events import Events, Over, Seen
 from extender.cluster.learning import Learner
 from extender.cluster.loading import (
     check_requests,
@@ -14,13 +15,19 @@ from extender.cluster.loading import (
     garbage_collector_paused,
     load_objects,
 )
-from extender.cluster.podstore import concerns_cards, unpacked
+from extender.cluster.podfacts import PodFacts, is_older, pod_facts
+from extender.cluster.registry import PodRegistry
 
 __all__ = [
     "Cluster",
     "Events",
+    "Heard",
     "Learner",
     "Objects",
+    "Over",
+    "PodEntry",
+    "PodFacts",
+    "PodRegistry",
     "Seen",
     "check_requests",
     "checked_pod",
@@ -28,6 +35,8 @@ __all__ = [
     "concerns_cards",
     "example_cluster",
     "garbage_collector_paused",
+    "is_older",
     "load_objects",
+    "pod_facts",
     "unpacked",
 ]

@@ -14,7 +14,7 @@ from accounting.pod_record import PodRecord
 from accounting.quota import UNLIMITED, Limit, QuotaCheck, QuotaTable, count_differences, differences_text
 from accounting.quota_scope import Selector, selects
 from accounting.state.cache import Cache
-from extender.cluster.podstore import PodStore
+from extender.cluster.registry import PodRegistry
 from extender.config import Settings
 
 #: Looking at so many takes a millisecond or two.
@@ -22,9 +22,9 @@ _PODS_PER_STEP = 200
 
 
 class Charges:
-    """Answers from the sums that the cache and the store keep."""
+    """Answers from the sums that the cache and the registry keep."""
 
-    def __init__(self, settings: Settings, quotas: QuotaTable, cache: Cache, pods: PodStore) -> None:
+    def __init__(self, settings: Settings, quotas: QuotaTable, cache: Cache, pods: PodRegistry) -> None:
         self._settings = settings
         self._quotas = quotas
         self._cache = cache
@@ -72,7 +72,8 @@ class Charges:
 
     def by_api_to_others(self, limit: Limit, pod: Pod) -> int:
         """Return `by_api` without the given pod's."""
-        own = self._pods.bare(pod.uid)
+        entry = self._pods.entry(pod.uid)
+        own = None if entry is None else entry.pod
         counts = own is not None and not own.terminal and own.namespace == limit.namespace
         mine = own.api_charge if own is not None and counts and selects(limit.selector, own.scope) else ()
         return self.by_api(limit) - dict(mine).get(limit.resource, 0)
@@ -85,7 +86,8 @@ class Charges:
         if self.used(limit) == self.by_api(limit):
             return []
         vendor = next(each for each in self._settings.vendors if limit.resource in each.resources)
-        pods, reasons = self._pods.bare_in(limit.namespace), Counter[str]()
+        pods = [pod for pod in self._pods.kept() if pod.namespace == limit.namespace]
+        reasons = Counter[str]()
         for start in range(0, len(pods), _PODS_PER_STEP):
             some = [(pod, record(pod)) for pod in pods[start : start + _PODS_PER_STEP]]
             reasons.update(count_differences(limit, some, vendor))

@@ -58,6 +58,35 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Over:
+    """A pod is forgotten: it has ended, its object is gone, or it concerns no cards."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A pod that concerns cards is kept as it is now. `before`: as it was kept before, if it was."""
+
+    before: Pod | None
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Cardless:
+    """A pod on a node neither asks for nor holds cards."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class CardlessOver:
+    """Such a pod has ended, is gone, or concerns cards now."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Contradicted:
     """A list shows a pod without a node though its Binding was accepted."""
 
@@ -170,6 +199,10 @@ class Events:
     def __init__(self) -> None:
         self.freed = Topic(Freed)
         self.seen = Topic(Seen)
+        self.over = Topic(Over)
+        self.kept = Topic(Kept)
+        self.cardless = Topic(Cardless)
+        self.cardless_over = Topic(CardlessOver)
         self.contradicted = Topic(Contradicted)
         self.node_changed = Topic(NodeChanged)
         self.lock_changed = Topic(LockChanged)

@@ -46,8 +46,8 @@ class Learner:
             return False
         known = self._cluster.packing.workload
         if known is None:
-            return self._given is not None or self._cluster.arrivals >= self._due_at
-        is_stale = self._given is None and self._cluster.arrivals >= self._due_at
+            return self._given is not None or self._cluster.arrivals.count >= self._due_at
+        is_stale = self._given is None and self._cluster.arrivals.count >= self._due_at
         return is_stale or known.plan != self._current_plan()
 
     @asynccontextmanager
@@ -78,7 +78,7 @@ class Learner:
         logger().info("expected workload learned", shapes=len(mix), seconds=round(time.monotonic() - started, 2))
 
     def _took(self) -> None:
-        arrivals = self._cluster.arrivals
+        arrivals = self._cluster.arrivals.count
         while self._due_at <= arrivals:
             self._due_at += min(self._due_at, EVERY)
 
@@ -87,7 +87,7 @@ class Learner:
         return expected(self._shapes(), plan.usual_memory), plan
 
     def _shapes(self) -> list[Shape]:
-        return self._given if self._given is not None else [shape_of(asked) for asked in self._cluster.arrived]
+        return self._given if self._given is not None else [shape_of(asked) for asked in self._cluster.arrivals.last]
 
     def _current_plan(self) -> Plan:
         snapshot = self._cluster.cache.snapshot()

@@ -38,6 +38,7 @@ from extender.live.watching import (
     HandshakeKeeper,
     NodeSink,
     OvercommitReporter,
+    PodInformer,
     PodSink,
     QuotaSink,
 )
@@ -60,27 +61,27 @@ class LiveExtender:
         self.client = client
         self.claims = Claims() if live.claims else None
         self.cluster = Cluster(settings, claims=self.claims, deletions_are_told=True)
-        self.facts = Facts()
+        self.facts, informer = Facts(), PodInformer(self.cluster)
         self.events = EventRecorder(client, live.identity)
         self.leadership = self._make_leadership(live)
         self.overcommit = OvercommitReporter(self.cluster.cache, self.events, self._answers)
         self.locks = NodeLocks(client, self.facts, self._owner_state)
-        self.binder = Binder(self.cluster, self.facts, client, self.locks, self.leadership, live.bind)
-        self.late_bindings = LateBindings(self.cluster, self.facts, self.binder.reader)
+        self.binder = Binder(self.cluster, informer, client, self.locks, self.leadership, live.bind)
+        self.late_bindings = LateBindings(self.cluster, self.binder.reader)
         self.handshakes = HandshakeKeeper(self.cluster, self.facts, client, self.leadership, time.time)
-        self.waker = Waker(self.cluster, self.facts, client, self._answers, live.wake)
-        self.reflectors = self._make_reflectors(live.reflector, journal)
+        self.waker = Waker(self.cluster, client, self._answers, live.wake)
+        self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
         self.hooks = LiveHooks(
             self.cluster,
-            self.facts,
+            informer,
             self.waker,
             self.leadership,
             self.is_synced,
             lambda: asyncio.get_running_loop().time(),
             RefusalReporter(self.events),
         )
-        views = (PodView(self.cluster, self.facts, RUNNING_PODS), NodeView(self.cluster), QuotaView(self.cluster))
+        views = (PodView(self.cluster, RUNNING_PODS), NodeView(self.cluster), QuotaView(self.cluster))
         self.comparer = Comparer(client, views, live.compare)
         self.compared: Comparison | None = None
         """The last comparison with the API server."""
@@ -196,11 +197,13 @@ class LiveExtender:
             return LeaderElector(self.client, live.identity, live.lease, self._elected, gone=gone)
         return SoleLeader(self._elected)
 
-    def _make_reflectors(self, settings: ReflectorSettings, journal: Journal | None) -> list[Reflector]:
+    def _make_reflectors(
+        self, settings: ReflectorSettings, informer: PodInformer, journal: Journal | None
+    ) -> list[Reflector]:
         def journaled(sink: Sink, kind: str) -> Sink:
             return sink if journal is None else JournaledSink(sink, kind, journal)
 
-        nodes, pods = NodeSink(self.cluster, self.facts), PodSink(self.cluster, self.facts)
+        nodes, pods = NodeSink(self.cluster, self.facts), PodSink(self.cluster, informer)
         quotas = QuotaSink(self.cluster)
         return [
             Reflector(self.client, api_path(NODES), journaled(nodes, "Node"), settings, known=self.facts.nodes.keys),
@@ -210,7 +213,7 @@ class LiveExtender:
                 journaled(pods, "Pod"),
                 settings,
                 dict(RUNNING_PODS),
-                known=lambda: self.facts.pods.keys() | self.cluster.cache.cardless_pods,
+                known=self.cluster.registry.watched,
             ),
             Reflector(self.client, api_path(RESOURCE_QUOTAS), journaled(quotas, "ResourceQuota"), settings),
         ]
@@ -234,16 +237,17 @@ class LiveExtender:
         events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
+        events.over.subscribe(
+            lambda event: waker.forget(event.uid), lambda event: self.overcommit.look_at_pod(event.uid)
+        )
         events.seen.subscribe(self._pod_seen)
 
     def _pod_seen(self, event: Seen) -> None:
-        """A pod was seen on the watch: settle its bind, end its claim, look whether its cards are over-committed."""
+        """A pod was seen on the watch: settle its bind, look whether its cards are over-committed."""
         uid = event.uid
         self.binder.seen(uid)
-        is_over = uid in self.cluster.cache.pods or not self.cluster.knows(uid)
-        if is_over:
+        if uid in self.cluster.cache.pods:
             self.waker.forget(uid)
-        self.hooks.seen(uid, is_over=is_over)
         self.overcommit.look_at_pod(uid)
 
     def _owner_state(self, node: str, namespace: str, name: str) -> OwnerState:

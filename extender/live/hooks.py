@@ -15,7 +15,7 @@ from extender.cluster import Cluster
 from extender.live.leading import Leadership
 from extender.live.refusals import RefusalReporter
 from extender.live.waking import Waker
-from extender.live.watching import Facts, PodTable
+from extender.live.watching import PodInformer
 from extender.verbs import Decision, Hooks
 from extender.wire.core_v1 import Pod as WirePod
 
@@ -26,7 +26,7 @@ class LiveHooks(Hooks):
     def __init__(
         self,
         cluster: Cluster,
-        facts: Facts,
+        informer: PodInformer,
         waker: Waker,
         leadership: Leadership,
         is_synced: Callable[[], bool],
@@ -35,10 +35,8 @@ class LiveHooks(Hooks):
     ) -> None:
         self._cluster = cluster
         self._refusals = refusals
-        self._facts = facts
-        self._table = PodTable(cluster, facts)
-        self._claims = cluster.claims
-        self._rejections: dict[str, int] = {}  # UIDs of pods with a claim -> the rejection that was known then
+        self._informer = informer
+        self._claims = cluster.registry.claims
         self._waker = waker
         self._leadership = leadership
         self._is_synced = is_synced
@@ -49,7 +47,7 @@ class LiveHooks(Hooks):
         """Changes with the claims."""
         if self._claims is None:
             return 0
-        self._cluster.expire_claims(self._steady_seconds())
+        self._cluster.registry.expire_claims(self._steady_seconds())
         return self._claims.version
 
     def why_not_ready(self) -> str:
@@ -60,7 +58,7 @@ class LiveHooks(Hooks):
 
     def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:
         """Remember the pod's version for bind, where it will probably go, and whether it waits for room."""
-        self._table.asked_about(wire)
+        self._informer.asked_about(wire)
         fitting = int(np.count_nonzero(feasible))
         self._end_outdated_claim(pod.uid, names, feasible)
         if fitting == 1:
@@ -87,27 +85,10 @@ class LiveHooks(Hooks):
         budget = self._cluster.quota_check(pod).budget
         claim = claim_on(cache, cache.snapshot(), pod, best, self._claims, budget)
         if claim is not None:
-            self._cluster.claim(pod.uid, claim, self._steady_seconds())
-            self._rejections[pod.uid] = self._rejection(pod.uid)
-
-    def seen(self, uid: str, *, is_over: bool) -> None:
-        """A pod was told of. `is_over`: it is bound or gone; else its claim ends when another plugin has rejected it.
-
-        That shows in a condition that has changed since the claim. One that says the same again is not written, and
-        then the claim ends by age.
-        """
-        noted = self._rejections.get(uid)
-        if not is_over and (noted is None or self._rejection(uid) in (0, noted)):
-            return
-        self._rejections.pop(uid, None)
-        self._cluster.end_claim(uid)
-
-    def _rejection(self, uid: str) -> int:
-        facts = self._facts.pods.get(uid)
-        return 0 if facts is None else facts.rejection
+            self._cluster.registry.claim(pod.uid, claim, self._steady_seconds())
 
     def _end_outdated_claim(self, uid: str, names: Sequence[str], feasible: BoolArray) -> None:
         """A claim on a node that is no longer offered, or does not fit, is over; another one is left as it is."""
         node = None if self._claims is None else self._claims.node_of(uid)
         if self._claims is not None and node is not None and node not in compress(names, feasible.tolist()):
-            self._cluster.end_claim(uid)
+            self._cluster.registry.end_claim(uid)

@@ -20,7 +20,7 @@ from extender.config import Settings
 from extender.convert import pack_rows, unpack_rows
 from extender.journal import journal
 from extender.kube.reflector import Sink
-from extender.live.watching import BudgetSink, Facts, NodeSink, PodSink, PodTable, QuotaSink
+from extender.live.watching import BudgetSink, Facts, NodeSink, PodInformer, PodSink, QuotaSink
 from extender.verbs import Hooks, Verbs, placed
 from extender.wire.core_v1 import Pod as WirePod
 from extender.wire.extender_v1 import BindingArgs, WireError, decode_binding, encode_binding
@@ -59,9 +59,9 @@ class Summary:
 class _RecordedHooks(Hooks):
     """Claims come from the journal; a question tells of its pod as it does on a live cluster."""
 
-    def __init__(self, cluster: Cluster, facts: Facts, claims: Claims) -> None:
+    def __init__(self, cluster: Cluster, informer: PodInformer, claims: Claims) -> None:
         self._cluster = cluster
-        self._table = PodTable(cluster, facts)
+        self._informer = informer
         self._claims = claims
 
     @property
@@ -69,7 +69,7 @@ class _RecordedHooks(Hooks):
         return self._claims.version
 
     def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:  # noqa: ARG002 - hook
-        self._table.asked_about(wire)
+        self._informer.asked_about(wire)
 
     def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
         return crowded_rows(self._cluster.cache, snapshot, pod, self._claims)
@@ -82,16 +82,16 @@ class _Process:
         self.claims = Claims()
         self.cluster = Cluster(settings, claims=self.claims, deletions_are_told=True)
         self.refusals: dict[tuple[str, str], list[str]] = {}  # pod UID, node -> why binds there found no cards
-        facts = Facts()
-        verbs = Verbs(self.cluster, _RecordedHooks(self.cluster, facts, self.claims))
+        informer = PodInformer(self.cluster)
+        verbs = Verbs(self.cluster, _RecordedHooks(self.cluster, informer, self.claims))
         self.verbs: dict[str, Callable[[bytes], bytes]] = {
             "filter": verbs.filter,
             "prioritize": verbs.prioritize,
             "preempt": verbs.preempt,
         }
         self.sinks: dict[str, Sink] = {
-            "Node": NodeSink(self.cluster, facts),
-            "Pod": PodSink(self.cluster, facts),
+            "Node": NodeSink(self.cluster, Facts()),
+            "Pod": PodSink(self.cluster, informer),
             "ResourceQuota": QuotaSink(self.cluster),
             "PodDisruptionBudget": BudgetSink(self.cluster.residents.budgets),
         }
@@ -103,15 +103,16 @@ class _Process:
         elif isinstance(entry, journal.Replaced):
             self.sinks[entry.kind].replaced(set(entry.identities))
         elif isinstance(entry, journal.Finish):
-            self.cluster.finish(entry.uid)
+            self.cluster.registry.finish_binding(entry.uid)
         elif isinstance(entry, journal.Forget):
-            self.cluster.forget(entry.uid)
+            self.cluster.registry.forget_binding(entry.uid)
         elif isinstance(entry, journal.Lose):
-            self.cluster.lose(entry.uid)
+            self.cluster.registry.lose_binding(entry.uid)
         elif isinstance(entry, journal.Claimed):
-            self.claims.put(entry.uid, Claim(entry.node, entry.uses, entry.count, entry.further_counts), 0.0)
+            claim = Claim(entry.node, entry.uses, entry.count, entry.further_counts)
+            self.cluster.registry.claim(entry.uid, claim, 0.0)
         elif isinstance(entry, journal.Unclaim):
-            self.claims.drop(entry.uid)
+            self.cluster.registry.end_claim(entry.uid)
         elif isinstance(entry, journal.Plugin):
             self.cluster.set_plugin(entry.node, entry.vendor, alive=entry.alive)
         elif isinstance(entry, journal.Expect):
@@ -176,7 +177,7 @@ class _Process:
         chosen = pack_rows(outcome.allocation)
         if chosen == entry.allocation:
             allocation = unpack_rows(chosen, pod.containers, "allocation")
-            self.cluster.assume(unbound._replace(node=entry.node, allocation=allocation))
+            self.cluster.registry.assume(unbound._replace(node=entry.node, allocation=allocation))
         return chosen
 
 

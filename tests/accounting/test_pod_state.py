@@ -9,10 +9,21 @@ from accounting import pod_state
 from accounting.node import Device, Node
 from accounting.pod import Container, ContainerKind, DeviceRequest, DeviceRow, Pod
 from accounting.pod_record import record_pod
-from accounting.pod_state import TRANSITIONS, PodEvent, PodState
+from accounting.pod_state import BOOKED, BOOKINGS, TRANSITIONS, PodEvent, PodState
 from accounting.state.cache import Cache
 
 STATES = (None, *PodState)
+#: What the cache is told of. The others are the registry's, see tests/extender/test_registry.py.
+OF_THE_CACHE = (
+    PodEvent.ASSUME,
+    PodEvent.FINISH,
+    PodEvent.FORGET,
+    PodEvent.LOSE,
+    PodEvent.SEEN_BOUND,
+    PodEvent.SEEN_UNBOUND,
+    PodEvent.ENDED,
+    PodEvent.GONE,
+)
 
 
 def test_every_state_knows_every_event() -> None:
@@ -23,6 +34,16 @@ def test_the_essay_names_every_state_and_event() -> None:
     essay = pod_state.__doc__ or ""
     for word in (*(state.name for state in PodState), *(event.value for event in PodEvent)):
         assert re.search(rf"\b{word}\b", essay), word
+
+
+def test_those_who_keep_bookings_alone_see_the_same_table() -> None:
+    bookings = (None, *sorted(BOOKED))
+    assert set(BOOKINGS) == set(itertools.product(bookings, PodEvent))
+    for (state, event), following in BOOKINGS.items():
+        assert following is (TRANSITIONS[state, event] if TRANSITIONS[state, event] in BOOKED else None)
+        for unbooked in (PodState.KNOWN, PodState.CLAIMED) if state is None else ():
+            # Whether a pod without a booking is known makes no difference to what is booked.
+            assert (TRANSITIONS[unbooked, event] in BOOKED) is (following is not None)
 
 
 @pytest.mark.parametrize("event", [PodEvent.ASSUME, PodEvent.FINISH, PodEvent.FORGET])
@@ -62,14 +83,16 @@ def _tell(cache: Cache, event: PodEvent) -> None:
             cache.update_pod(record_pod(_pod(None)))
         case PodEvent.ENDED:
             cache.update_pod(record_pod(_pod("n1", terminal=True)))
+        case PodEvent.LOSE | PodEvent.GONE:
+            cache.remove_pod("u1")
 
 
-@pytest.mark.parametrize("state", STATES, ids=str)
-@pytest.mark.parametrize("event", PodEvent, ids=lambda event: event.value.replace(" ", "-"))
+@pytest.mark.parametrize("state", [None, *sorted(BOOKED)], ids=str)
+@pytest.mark.parametrize("event", OF_THE_CACHE, ids=lambda event: event.value.replace(" ", "-"))
 def test_the_cache_follows_the_table(state: PodState | None, event: PodEvent) -> None:
     cache = _cache_in(state)
     assert cache.state("u1") is state
     _tell(cache, event)
-    after = TRANSITIONS[state, event]
+    after = BOOKINGS[state, event]
     assert cache.state("u1") is after
     assert cache.snapshot().requested.memory.sum() == (0 if after is None else 8000)

@@ -14,7 +14,7 @@ from accounting.answers.report import device_reports
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
 from accounting.state.cache import Cache
-from extender.cluster.cluster import Cluster, Objects
+from extender.cluster import Cluster, Heard, Objects, unpacked
 from extender.cluster.loading import collect
 from extender.config import Settings
 from extender.convert.manifests import parse_manifests
@@ -79,8 +79,8 @@ class Scenario:
             self.cluster.put_pod(new)
 
     def delete(self) -> None:
-        if self.cluster._pods:
-            self.cluster.delete_pod(self.rng.choice(sorted(self.cluster._pods)))
+        if self.cluster.registry.uids:
+            self.cluster.delete_pod(self.rng.choice(sorted(self.cluster.registry.uids)))
 
     def ask(self) -> None:
         """Filter and prioritize, twice and by a server that remembers nothing; then bind, or not."""
@@ -103,25 +103,28 @@ class Scenario:
                 assert self._pod(asking["metadata"]["uid"]).node == name
 
     def reload(self) -> None:
-        told = self.cluster._from_files | set(self.cluster._seen)
-        requested = {uid: each for uid, each in self.cluster._pods.items() if uid not in told}
+        registry = self.cluster.registry
+        told = registry.heard_of(Heard.FILE) | registry.heard_of(Heard.QUESTION)
+        requested = {uid: registry.pod(uid) for uid in registry.uids - told}
         nodes = [node(name, self.rng.randint(1, 3)) for name in NODES if self.rng.random() < 0.8]
         self.cluster.load(objects(*nodes, *(random_pod(self.rng) for _ in range(self.rng.randint(0, 4)))))
-        assert {uid: self.cluster._pods.get(uid) for uid in requested} == requested
+        assert {uid: registry.pod(uid) for uid in requested} == requested
 
     def check(self) -> None:
-        cluster, known = self.cluster, self.cluster._pods
-        named = {uid: name for name, uid in cluster._uids.items()}
-        assert len(named) == len(cluster._uids)
-        assert named == {uid: (known[uid].namespace, known[uid].name) for uid in named}
-        # Only what was asked about under a name that another pod has, or had, is not found by its name.
-        assert known.keys() - named.keys() <= cluster._seen.keys()
-        assert not set(cluster._seen) & cluster._from_files
+        cluster, registry = self.cluster, self.cluster.registry
+        known = {each.uid: unpacked(each) for each in registry.kept()}
+        assert known.keys() == registry.uids
+        for each in known.values():
+            holder = registry.holder(each.namespace, each.name)
+            assert holder is not None or each.uid in registry.heard_of(Heard.QUESTION)
+            assert holder is None or holder.pod.key == each.key
+            # That somebody asks about a pod takes no name from another one.
+            assert holder is None or holder.pod.uid == each.uid or each.uid in registry.heard_of(Heard.QUESTION)
         bound = {uid for uid, each in known.items() if each.node is not None and not each.terminal}
         assert cluster.cache.pods.keys() == bound
         fresh = Cache()
-        for each in cluster.cache.nodes.values():
-            fresh.add_node(each)
+        for made in cluster.cache.nodes.values():
+            fresh.add_node(made)
         for uid in sorted(bound):
             record = cluster.cache.pods[uid]
             fresh.add_pod(record)

@@ -5,6 +5,7 @@ from extender.cluster import Cluster, collect
 from extender.cluster.events import Events, Freed, NodeChanged, PluginChanged, QuotaChanged, Topic
 from extender.config import Settings
 from extender.convert import parse_manifests
+from tests.builders import app, make_pod
 from tests.extender.objects import listed, node, quota
 
 
@@ -55,10 +56,12 @@ def test_claims_end_by_age_and_say_so() -> None:
     cluster, told = Cluster(Settings(), claims=claims), list[str]()
     cluster.events.claimed.subscribe(lambda event: told.append(f"+{event.uid}"))
     cluster.events.unclaimed.subscribe(lambda event: told.append(f"-{event.uid}"))
+    registry = cluster.registry
     for number, uid in enumerate("abc"):
-        cluster.claim(uid, Claim("n1", (), 1), now=float(number))
-    cluster.expire_claims(2.5)
-    cluster.end_claim("c")
-    cluster.end_claim("c")
+        cluster.remember(make_pod(uid, [app(1)])._replace(uid=uid))
+        registry.claim(uid, Claim("n1", (), 1), now=float(number))
+    registry.expire_claims(2.5)
+    registry.end_claim("c")
+    registry.end_claim("c")
     assert told == ["+a", "+b", "+c", "-a", "-b", "-c"]
     assert not len(claims)

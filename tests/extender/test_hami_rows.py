@@ -14,7 +14,7 @@ import pytest
 from extender.cluster import Cluster
 from extender.config import Settings
 from extender.kube.reflector import Change
-from extender.live.watching import Facts, PodSink
+from extender.live.watching import PodInformer, PodSink
 from tests.extender.inside import run_inside
 from tests.extender.objects import (
     Json,
@@ -112,7 +112,7 @@ def test_account_verify_explain_and_the_watch_read_alike(
 
 def _watched(manifest: Json) -> Cluster:
     cluster = Cluster(Settings())
-    sink = PodSink(cluster, Facts())
+    sink = PodSink(cluster, PodInformer(cluster))
     sink.change(Change.PUT, msgspec.Raw(json.dumps(manifest).encode()))
     return cluster
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cli import main
+from extender.cluster import is_older
 from extender.cluster.loading import collect
 from extender.config import Settings
 from extender.convert.manifests import parse_manifests
@@ -21,7 +22,6 @@ from extender.kube.client import Answer, WatchFailed
 from extender.kube.listing import Expired
 from extender.kube.watch_event import read_event
 from extender.live.leading.lease import Failed, Lease, _read
-from extender.live.watching.facts import is_older
 from tests.extender.objects import ALLOCATION, REGISTER, Json, asks, bound, container, listed, node, pod, quota
 from tests.extender.serving import serving
 from tests.live.harness import running

@@ -116,7 +116,7 @@ def test_a_booked_pod_is_not_forgotten_when_filter_asks_about_many_others() -> N
     cluster.cache.add_node(make_node("n1"))
     asked = make_pod("p", [app(100)])
     cluster.remember(asked)
-    cluster.assume(asked._replace(node="n1", allocation=make_allocation([("GPU-0", 100, 0)])))
+    cluster.registry.assume(asked._replace(node="n1", allocation=make_allocation([("GPU-0", 100, 0)])))
     for number in range(5):
         cluster.remember(make_pod(f"other-{number}", [app(100)]))
     assert cluster.cache.state(asked.uid) is PodState.ASSUMED

@@ -3,16 +3,15 @@
 import msgspec
 
 from accounting.state.cache import Cache
-from extender.cluster.cluster import Cluster
+from extender.cluster import Cluster, PodRegistry
 from extender.config import Settings
 from extender.kube.reflector import Change
-from extender.live.watching.facts import Facts
-from extender.live.watching.sinks import PodSink
+from extender.live.watching import PodInformer, PodSink
 
 
-def _sink() -> tuple[Cache, PodSink, Facts]:
-    cluster, facts = Cluster(Settings()), Facts()
-    return cluster.cache, PodSink(cluster, facts), facts
+def _sink() -> tuple[Cache, PodSink, PodRegistry]:
+    cluster = Cluster(Settings(), deletions_are_told=True)
+    return cluster.cache, PodSink(cluster, PodInformer(cluster)), cluster.registry
 
 
 def _pod(*, node: str = "n1", phase: str = "Running", cpu: str = "2") -> msgspec.Raw:
@@ -26,14 +25,14 @@ def _pod(*, node: str = "n1", phase: str = "Running", cpu: str = "2") -> msgspec
 
 
 def test_its_cpu_counts_from_its_binding_to_its_end() -> None:
-    cache, sink, facts = _sink()
+    cache, sink, registry = _sink()
     sink.change(Change.PUT, _pod(node="", phase="Pending"))
     assert not cache.cardless_pods
     sink.change(Change.PUT, _pod())
     assert set(cache.cardless_pods) == {"u"}
     sink.change(Change.PUT, _pod(phase="Succeeded"))
     assert not cache.cardless_pods
-    assert not facts.pods
+    assert not registry.uids
 
 
 def test_a_deletion_or_a_list_without_it_ends_it() -> None:

@@ -237,7 +237,9 @@ async def test_a_rejection_from_before_the_claim_does_not_end_it() -> None:
         bench.api.faults.clear()
         bench.kube.set_status("p", _rejected("no volume"))
         await eventually(lambda: len(_claims(bench)) == 0, seconds=1.0)
-        assert made["metadata"]["uid"] not in bench.live.hooks._rejections
+        entry = bench.live.cluster.registry.entry(made["metadata"]["uid"])
+        assert entry is not None
+        assert entry.rejection_at_claim is None
 
 
 async def test_a_claim_is_replaced_by_the_next_filter() -> None:

@@ -216,7 +216,7 @@ def test_an_answer_is_plain_json_in_a_full_order() -> None:
 async def test_views_of_objects_that_do_not_decode() -> None:
     async with compared(node("n1")) as bench:
         cluster = bench.live.cluster
-        for view in (PodView(cluster, bench.live.facts, RUNNING_PODS), NodeView(cluster), QuotaView(cluster)):
+        for view in (PodView(cluster, RUNNING_PODS), NodeView(cluster), QuotaView(cluster)):
             assert view.read(b'{"metadata":7}') is None
         assert Comparer(bench.live.client, ())._running is None
 

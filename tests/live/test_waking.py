@@ -228,7 +228,7 @@ async def test_a_standby_wakes_nobody() -> None:
             refused = await Scheduler(other.session, bench.kube).filter(made)
             assert refused.error.startswith("not ready")
             uid = made["metadata"]["uid"]
-            await eventually(lambda: other.live.facts.pods[uid].unschedulable)
+            await eventually(lambda: any(facts.unschedulable for _, facts in other.live.cluster.registry.unbound()))
             known = other.live.cluster.pod(uid)
             assert known is not None
             # Even one that it has refused before it stopped leading.

@@ -100,7 +100,7 @@ async def test_what_the_waker_started_ends_with_it() -> None:
         pending = bench.live.cluster.pod(made["metadata"]["uid"])
         assert pending is not None
         hanging = bench.api.faults.add(fault="hang", resource="pods", verb="patch")
-        waker = Waker(bench.live.cluster, bench.live.facts, bench.live.client, bench.live.is_ready)
+        waker = Waker(bench.live.cluster, bench.live.client, bench.live.is_ready)
         running_waker = asyncio.create_task(waker.run())
         waker.refused(pending)
         waker.freed("n1")

@@ -27,7 +27,7 @@ def _cluster(policy: str = "fragmentation") -> Cluster:
 
 
 def _arrive(cluster: Cluster, count: int) -> None:
-    start = cluster.arrivals
+    start = cluster.arrivals.count
     for number in range(count):
         cluster.put_pod(named(SOME_PODS[number % len(SOME_PODS)], f"{start + number}"))
 
@@ -56,7 +56,7 @@ def test_a_pod_counts_once() -> None:
     cluster = _cluster()
     cluster.put_pod(share_pod(10, name="a"))
     cluster.put_pod(share_pod(10, name="a"))
-    assert cluster.arrivals == len(cluster.arrived) == 1
+    assert cluster.arrivals.count == len(cluster.arrivals.last) == 1
 
 
 def test_nobody_looks_ahead_nothing_is_learned() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from extender.admission.http import answered
 from extender.admission.service import Admission
+from extender.cluster import Heard
 from extender.convert import convert_pod
 from extender.verbs import Verbs
 from extender.wire import core_v1
@@ -146,7 +147,8 @@ def test_no_object_holds_the_loop(made: Json, skipping: float) -> None:
 
     def watched() -> None:
         with contextlib.suppress(msgspec.DecodeError):
-            cluster.observe(convert_pod(msgspec.json.decode(raw, type=core_v1.Pod), cluster.settings))
+            told = convert_pod(msgspec.json.decode(raw, type=core_v1.Pod), cluster.settings)
+            cluster.registry.tell(told, Heard.WATCH)
 
     def filtered() -> None:
         with contextlib.suppress(wire.WireError):

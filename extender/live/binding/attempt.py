@@ -5,7 +5,7 @@ are, nor what happens when this process ends. Invariants: fitting and assuming h
 cards are in the Binding's annotations, so a pod is never on a node without them; success is answered only for an
 accepted Binding; a write without an answer stays assumed until a read or the watch decides; a definite refusal is
 forgotten; a node lock is held on only where the pod is, or may be, on the node. The states and what changes them are
-in `podtable`.
+in `accounting.pod_state`.
 
 A scheduled pod costs one request to the API server, the Binding; with the node lock two, the lock and the Binding. A
 conflict costs a read and another try, a lost answer a read.
@@ -88,7 +88,7 @@ class BindAttempts:
         self.unanswered = 0
         """Bindings so far that got no answer."""
         self._cluster = cluster
-        self._table = reader.table
+        self._registry = cluster.registry
         self._reader = reader
         self._writer = writer
         self._locks = locks
@@ -121,7 +121,7 @@ class BindAttempts:
     async def _known_pod(self, args: BindingArgs, attempt: _Attempt) -> Pod | str:
         """Return the pod of a bind request, from memory or from the API server."""
         pod, key = self._cluster.pod(args.PodUID), f"{args.PodNamespace}/{args.PodName}"
-        if pod is not None and pod.key == key and (pod.node is not None or self._table.version(pod.uid)):
+        if pod is not None and pod.key == key and (pod.node is not None or self._registry.version(pod.uid)):
             return pod
         read = await self._reader.read(args.PodNamespace, args.PodName, args.PodUID, attempt.left())
         if isinstance(read, Unknown):
@@ -136,7 +136,12 @@ class BindAttempts:
         where = pod.node if record is None else record.node
         if where is not None:
             return "" if where == node else f"AlreadyBound: pod {pod.key} is on node {where}"
-        return "Gone: the pod is ending" if pod.terminal or self._table.is_deleting(pod.uid) else None
+        return "Gone: the pod is ending" if pod.terminal or self._is_deleting(pod.uid) else None
+
+    def _is_deleting(self, uid: str) -> bool:
+        """Whether a pod's deletion has begun, so that the API server refuses to bind it."""
+        facts = self._registry.facts(uid)
+        return facts is not None and facts.deleting
 
     async def _bind_locked(self, pod: Pod, attempt: _Attempt) -> str:
         placement = self._placed(pod, attempt.node)
@@ -174,15 +179,15 @@ class BindAttempts:
             booked = self._assume(pod, attempt)
             if isinstance(booked, str):
                 return booked
-            attempt.version = self._table.version(pod.uid)
+            attempt.version = self._registry.version(pod.uid)
             answer = await self._writer.write(booked, attempt.version, left)
             if answer.ok:
-                self._cluster.finish(pod.uid)
+                self._registry.finish_binding(pod.uid)
                 return ""
             if _may_have_happened(answer):
                 return await self._unanswered(pod, answer, attempt)
             if answer.status != HTTPStatus.CONFLICT:
-                self._cluster.forget(pod.uid)
+                self._registry.forget_binding(pod.uid)
                 return f"Refused: {answer.status} {answer.message}"
             again = await self._after_conflict(pod, answer, attempt)
             if isinstance(again, str):
@@ -196,7 +201,7 @@ class BindAttempts:
         """Return the cards that the pod would get on the node now, or why it gets none; nothing is booked."""
         outcome = placed(self._cluster, pod, node)
         if isinstance(outcome, str) and pod.asks:
-            self._cluster.refused(pod.uid, node, outcome)
+            self._cluster.events.refused.publish(pod.uid, node, outcome)
         return outcome
 
     def _assume(self, pod: Pod, attempt: _Attempt) -> Pod | str:
@@ -218,7 +223,7 @@ class BindAttempts:
         if unwritable is not None:
             return unwritable
         if booked.allocation is not None:
-            self._cluster.assume(booked)
+            self._registry.assume(booked)
         return booked
 
     # -- after the write ------------------------------------------------------------------------------------------
@@ -232,11 +237,11 @@ class BindAttempts:
         if read is None:
             return _GONE
         if self._cluster.cache.state(pod.uid) is PodState.ASSUMED:
-            self._cluster.forget(pod.uid)
+            self._registry.forget_binding(pod.uid)
         decided = self._answer_without_write(read, attempt.node)
         if decided is not None:
             return decided
-        if self._table.version(pod.uid) == attempt.version:
+        if self._registry.version(pod.uid) == attempt.version:
             # The pod has not changed, so the conflict is not about its version, and another try would be the same.
             return f"Refused: {answer.status} {answer.message}"
         return read

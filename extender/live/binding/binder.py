@@ -21,7 +21,7 @@ from extender.live.binding.settling import Settling
 from extender.live.binding.writer import BindingWriter
 from extender.live.leading import Leadership
 from extender.live.locks import FairQueue, NodeLocks
-from extender.live.watching import Facts, PodTable
+from extender.live.watching import PodInformer
 from extender.logs import logger
 from extender.wire.extender_v1 import BindingArgs
 
@@ -43,7 +43,7 @@ class Binder:
     def __init__(
         self,
         cluster: Cluster,
-        facts: Facts,
+        informer: PodInformer,
         client: KubeClient,
         locks: NodeLocks,
         leadership: Leadership,
@@ -52,12 +52,11 @@ class Binder:
     ) -> None:
         self.counts = BindCounts()
         self._cluster = cluster
-        self._facts = facts
         self._locks = locks
-        self.reader = PodReader(client, cluster, PodTable(cluster, facts))
+        self.reader = PodReader(client, cluster, informer)
         pauses, request_seconds = settings.resolve_seconds, min(_REQUEST_SECONDS, settings.write_seconds)
         self._settling = Settling(cluster, self.reader, locks, leadership, pauses, request_seconds)
-        writer = BindingWriter(cluster, facts, client, leadership, unix_time, lock_mode=settings.lock_mode)
+        writer = BindingWriter(cluster, client, leadership, unix_time, lock_mode=settings.lock_mode)
         self._attempts = BindAttempts(cluster, self.reader, writer, locks, leadership, self._settling, settings)
         self._rereading = Rereading(cluster, self.reader, pauses, request_seconds)
         self._queue = FairQueue()  # by pod UID
@@ -102,7 +101,8 @@ class Binder:
 
     def _read_unlisted(self, uid: str) -> None:
         """Read a pod that is bound but that a list did not name: it is gone, or newer than the list."""
-        if uid not in self._facts.pods and self._cluster.cache.state(uid) is PodState.BOUND:
+        entry = self._cluster.registry.entry(uid)
+        if entry is not None and entry.unlisted and self._cluster.cache.state(uid) is PodState.BOUND:
             self._rereading.begin(uid)
 
     def contradicted(self, uid: str) -> None:
@@ -125,7 +125,7 @@ class Binder:
     def _end_claim(self, uid: str) -> None:
         """End the claim of a pod whose bind has failed: kube-scheduler asks anew before it binds the pod again."""
         if self._cluster.cache.state(uid) is None:
-            self._cluster.end_claim(uid)
+            self._cluster.registry.end_claim(uid)
 
 
 def _until(end: float) -> float:

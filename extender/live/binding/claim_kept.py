@@ -26,13 +26,13 @@ async def claim_kept(cluster: Cluster, pod: Pod, node: str) -> AsyncIterator[Non
 
 
 async def _renew(cluster: Cluster, pod: Pod, node: str) -> None:
-    while cluster.claims is not None and cluster.cache.state(pod.uid) is None:
-        known = cluster.claims.get(pod.uid)
+    while cluster.registry.claims is not None and cluster.cache.state(pod.uid) is None:
+        known = cluster.registry.claims.get(pod.uid)
         claim = (
             known
             if known is not None and known.node == node
-            else (claim_on(cluster.cache, cluster.cache.snapshot(), pod, node, cluster.claims))
+            else (claim_on(cluster.cache, cluster.cache.snapshot(), pod, node, cluster.registry.claims))
         )
         if claim is not None:
-            cluster.claim(pod.uid, claim, asyncio.get_running_loop().time())
-        await asyncio.sleep(cluster.claims.max_age_seconds / 2)
+            cluster.registry.claim(pod.uid, claim, asyncio.get_running_loop().time())
+        await asyncio.sleep(cluster.registry.claims.max_age_seconds / 2)

@@ -15,7 +15,6 @@ import asyncio
 from extender.cluster import Cluster
 from extender.kube.events import PodRef
 from extender.live.binding.reader import PodReader
-from extender.live.watching import Facts
 from extender.logs import logger
 
 #: Above that, waiting is better.
@@ -28,9 +27,8 @@ _PAUSE_SECONDS = 0.1
 class LateBindings:
     """Of pods that were told of without a node."""
 
-    def __init__(self, cluster: Cluster, facts: Facts, reader: PodReader) -> None:
+    def __init__(self, cluster: Cluster, reader: PodReader) -> None:
         self._cluster = cluster
-        self._facts = facts
         self._reader = reader
 
     async def rule_out(self, seconds: float) -> bool:
@@ -50,11 +48,8 @@ class LateBindings:
 
     def _waiting(self) -> dict[str, str]:
         """Return pod UID -> the version that the list showed."""
-        return {
-            uid: facts.resource_version
-            for uid, facts in self._facts.pods.items()
-            if not facts.bound and not facts.deleting and uid not in self._cluster.cache.pods
-        }
+        unbound = self._cluster.registry.unbound()
+        return {uid: facts.resource_version for uid, facts in unbound if not facts.deleting}
 
     async def _move_on(self, uid: str, version: str, turns: asyncio.Semaphore) -> None:
         """Try until the pod has another version, is bound or gone. Each of these shows in its version."""

@@ -13,13 +13,12 @@ from http import HTTPStatus
 import msgspec
 
 from accounting.pod import Pod
-from accounting.pod_record import PodRecord
 from extender.cluster import Cluster
 from extender.convert import RETRY_AT
 from extender.kube.client import MERGE_PATCH, Answer, KubeClient, Unknown
 from extender.kube.events import PodRef
 from extender.kube.paths import PODS, api_path
-from extender.live.watching import PodTable
+from extender.live.watching import PodInformer
 from extender.wire import core_v1
 
 
@@ -30,17 +29,17 @@ class PodReader:
         self,
         client: KubeClient,
         cluster: Cluster,
-        table: PodTable,
+        informer: PodInformer,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._cluster = cluster
-        self.table = table
+        self._informer = informer
         self._utc_now = utc_now
 
     def version(self, uid: str) -> str:
         """Return the newest version that is known of a pod."""
-        return self.table.version(uid)
+        return self._cluster.registry.version(uid)
 
     async def read(self, namespace: str, name: str, uid: str, timeout_seconds: float) -> Pod | Unknown | None:
         """Return a pod as it is now, None if it is gone."""
@@ -66,10 +65,7 @@ class PodReader:
             self._gone(uid)
             return None
         self._cluster.events.pod_read.publish("put", body.decode())
-        before = self._cluster.cache.pods.get(uid)
-        pod = self.table.told(wire, by_read=True)
-        self._tell_freed(before, uid)
-        return pod
+        return self._informer.told(wire, by_read=True)
 
     async def move_on(self, ref: PodRef, version: str, timeout_seconds: float) -> bool:
         """Give an unbound pod another version than that one, so that a Binding that names it is refused if it comes.
@@ -92,18 +88,8 @@ class PodReader:
             self.note(answer.body, ref.uid)
         elif answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
             await self.read(ref.namespace, ref.name, ref.uid, timeout_seconds)
-        return self.table.version(ref.uid) != version
+        return self._cluster.registry.version(ref.uid) != version
 
     def _gone(self, uid: str) -> None:
         self._cluster.events.pod_read.publish("deleted", json.dumps({"metadata": {"uid": uid}}))
-        before = self._cluster.cache.pods.get(uid)
-        self.table.gone(uid)
-        self._tell_freed(before, uid)
-
-    def _tell_freed(self, before: PodRecord | None, uid: str) -> None:
-        """Tell of what a read has freed: the watch event that comes later changes nothing more."""
-        after = self._cluster.cache.pods.get(uid)
-        if before is None or before is after:
-            return
-        if after is None or after.node != before.node or after.held != before.held:
-            self._cluster.events.freed.publish(str(before.node))
+        self._cluster.registry.forget(uid)

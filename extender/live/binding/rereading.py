@@ -47,7 +47,7 @@ class Rereading:
             if not isinstance(read, Unknown):
                 if read is not None and read.node is None and self._cluster.cache.pods.get(uid) is record:
                     logger().error("an accepted Binding has vanished", pod=record.key, node=record.node)
-                    self._cluster.lose(uid)
+                    self._cluster.registry.lose_binding(uid)
                 return
             await asyncio.sleep(pause)
             pause = min(longest, 2 * pause)

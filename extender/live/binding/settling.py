@@ -123,7 +123,7 @@ class Settling:
         if read is not None and bind.version and not self._is_known(bind):
             moved_on = self._reader.version(bind.uid) != bind.version or await self._move_on(bind)
             if moved_on and not self._is_known(bind):
-                self._cluster.forget(bind.uid)
+                self._cluster.registry.forget_binding(bind.uid)
         return self._is_known(bind)
 
     async def _move_on(self, bind: Unsettled) -> bool:

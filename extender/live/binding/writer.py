@@ -20,7 +20,6 @@ from extender.convert import (
 from extender.kube.client import Answer, Fenced, KubeClient, Unknown
 from extender.kube.paths import PODS, api_path
 from extender.live.leading import Leadership
-from extender.live.watching import Facts
 
 
 class BindingWriter:
@@ -29,7 +28,6 @@ class BindingWriter:
     def __init__(
         self,
         cluster: Cluster,
-        facts: Facts,
         client: KubeClient,
         leadership: Leadership,
         unix_time: Callable[[], float],
@@ -37,7 +35,6 @@ class BindingWriter:
         lock_mode: bool,
     ) -> None:
         self._cluster = cluster
-        self._facts = facts
         self._client = client
         self._leadership = leadership
         self._unix_time = unix_time
@@ -49,7 +46,7 @@ class BindingWriter:
         illegal = first_illegal_key(annotations)
         if illegal is not None:
             return f"AnnotationIllegal: {illegal} is no legal annotation key"
-        facts = self._facts.pods.get(pod.uid)
+        facts = self._cluster.registry.facts(pod.uid)
         size = annotation_bytes(annotations) + (facts.annotation_bytes if facts is not None else 0)
         if size > TOTAL_LIMIT_BYTES:
             return f"AnnotationsTooLarge: {size} bytes with the allocation, the API server allows {TOTAL_LIMIT_BYTES}"

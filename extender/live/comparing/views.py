@@ -18,7 +18,6 @@ from accounting.quota import QuotaTable
 from extender.cluster import Cluster
 from extender.convert import convert_node, convert_pod, convert_quota, misnamed
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
-from extender.live.watching import Facts
 from extender.wire import core_v1
 
 Json = dict[str, Any]
@@ -78,14 +77,13 @@ class PodView:
 
     path = api_path(PODS)
 
-    def __init__(self, cluster: Cluster, facts: Facts, query: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Cluster, query: Mapping[str, str]) -> None:
         self.query = query
         self._cluster = cluster
-        self._facts = facts
 
     def known(self) -> set[str]:
-        """The pods that the watch or filter told of, and those that are booked."""
-        return self._facts.pods.keys() | self._cluster.cache.pods.keys()
+        """Every pod that anybody told of."""
+        return set(self._cluster.registry.uids)
 
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """A pod. One that has ended or concerns no cards has no value."""

@@ -29,7 +29,6 @@ from extender.kube.paths import PODS, api_path
 from extender.live.waking.charges import ChargesAtRefusal
 from extender.live.waking.refused import Refused, RefusedPods
 from extender.live.waking.simulation import Simulation
-from extender.live.watching import Facts
 from extender.logs import logger
 
 _REQUEST_SECONDS = 5.0
@@ -66,7 +65,6 @@ class Waker:
     def __init__(
         self,
         cluster: Cluster,
-        facts: Facts,
         client: KubeClient,
         is_ready: Callable[[], bool],
         settings: WakeSettings | None = None,
@@ -77,7 +75,6 @@ class Waker:
         self.is_on_duty = False
         """Whether it has taken up what was refused before this replica led."""
         self._cluster = cluster
-        self._facts = facts
         self._client = client
         self._is_ready = is_ready
         self._settings = settings or WakeSettings()
@@ -94,7 +91,7 @@ class Waker:
 
     def refused(self, pod: Pod) -> None:
         """Filter refused a pod on every node."""
-        facts = self._facts.pods.get(pod.uid)
+        facts = self._cluster.registry.facts(pod.uid)
         self._refused.put(pod, 0 if facts is None else facts.priority, asyncio.get_running_loop().time())
         self._note_charges(pod)
 
@@ -142,7 +139,7 @@ class Waker:
 
     async def _take_up(self) -> None:
         """Take up the pods that another replica, or this one before a restart, refused and may have owed a wake."""
-        waiting = [uid for uid, facts in self._facts.pods.items() if facts.unschedulable and not facts.bound]
+        waiting = [uid for uid, facts in self._cluster.registry.unbound() if facts.unschedulable]
         for number, uid in enumerate(waiting, 1):
             pod = self._cluster.pod(uid)
             if pod is not None and self._refused.get(uid) is None and self._cluster.cache.state(uid) is None:

@@ -6,8 +6,8 @@ It must not do I/O of its own beyond events and handshakes.
 from extender.live.watching.budget_sink import BudgetSink
 from extender.live.watching.facts import Facts, NodeFacts, node_facts
 from extender.live.watching.handshakes import HandshakeKeeper
+from extender.live.watching.informer import PodInformer
 from extender.live.watching.overcommit import OvercommitReporter
-from extender.live.watching.podtable import PodTable
 from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "NodeFacts",
     "NodeSink",
     "OvercommitReporter",
+    "PodInformer",
     "PodSink",
-    "PodTable",
     "QuotaSink",
     "node_facts",
 ]

@@ -7,12 +7,11 @@ have freed something is published with the node's name.
 
 import msgspec
 
-from accounting.pod_record import PodRecord
-from extender.cluster import Cluster
+from extender.cluster import Cluster, is_older
 from extender.convert import convert_node, convert_quota, misnamed
 from extender.kube.reflector import Change, Taken
-from extender.live.watching.facts import Facts, NodeFacts, is_older, node_facts
-from extender.live.watching.podtable import PodTable
+from extender.live.watching.facts import Facts, NodeFacts, node_facts
+from extender.live.watching.informer import PodInformer
 from extender.logs import logger
 from extender.wire import core_v1, watched
 
@@ -20,12 +19,10 @@ from extender.wire import core_v1, watched
 class PodSink:
     """Pods by UID."""
 
-    def __init__(self, cluster: Cluster, facts: Facts) -> None:
-        self._cluster = cluster
-        self._facts = facts
-        self._table = PodTable(cluster, facts)
+    def __init__(self, cluster: Cluster, informer: PodInformer) -> None:
+        self._registry = cluster.registry
+        self._informer = informer
         self._events = cluster.events
-        self._contradicted: set[str] = set()  # UIDs of bound pods that were last told of without a node
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one pod."""
@@ -38,24 +35,18 @@ class PodSink:
             logger().error("pod without a UID")
             return Taken(None)
         uid, taken = meta.uid, Taken(meta.uid, meta.resourceVersion)
-        is_known = uid in self._facts.pods or uid in self._cluster.cache.cardless_pods
-        if not is_known and _is_misnamed("pod", meta):
+        if not self._registry.has_watched(uid) and _is_misnamed("pod", meta):
             return taken
-        records = self._cluster.cache.pods
-        before = records.get(uid)
         try:
             if change is Change.DELETED:
-                self._table.gone(uid)
+                self._registry.forget(uid)
             else:
-                self._table.told(wire)
+                self._informer.told(wire)
         except msgspec.DecodeError as error:
             return self._undecodable(change, raw, error)
         except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen
             logger().exception("pod cannot be taken", uid=uid)
             return taken
-        after = records.get(uid)
-        self._tell(before, after)
-        self._note_contradiction(uid, wire, is_booked=after is not None)
         self._events.seen.publish(uid)
         return taken
 
@@ -64,41 +55,20 @@ class PodSink:
 
         What a watch tells of a bound pod without a node came late; a list that does may have been right.
         """
-        for uid in sorted(self._contradicted):
+        for uid in self._registry.take_contradicted():
             self._events.contradicted.publish(uid)
-        self._contradicted.clear()
-        cardless = self._cluster.cache.cardless_pods
-        for uid in sorted(cardless - identities):
-            self._table.gone(uid)
-        for uid in sorted(self._facts.pods.keys() - identities):
-            before = self._cluster.cache.pods.get(uid)
-            if self._table.unlisted(uid):
-                self._tell(before, None)
+        for uid in sorted(self._registry.watched() - identities):
+            self._registry.unlist(uid)
             self._events.seen.publish(uid)
-
-    def _note_contradiction(self, uid: str, wire: watched.Pod, *, is_booked: bool) -> None:
-        if is_booked and not (wire.spec is not None and wire.spec.nodeName):
-            self._contradicted.add(uid)
-        elif self._contradicted:
-            self._contradicted.discard(uid)
 
     def _undecodable(self, change: Change, raw: msgspec.Raw, error: msgspec.DecodeError) -> Taken:
         """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""
         uid = _meta(raw).uid
         logger().error("pod does not decode", uid=uid, why=watched.why_undecodable(raw, error))
         if uid and change is Change.DELETED:
-            before = self._cluster.cache.pods.get(uid)
-            self._table.gone(uid)
-            self._tell(before, None)
+            self._registry.forget(uid)
             self._events.seen.publish(uid)
         return Taken(uid)
-
-    def _tell(self, before: PodRecord | None, after: PodRecord | None) -> None:
-        """Report a node on which a pod holds less than before."""
-        if before is None or before is after or before.node is None:
-            return
-        if after is None or after.node != before.node or after.held != before.held or after.blocks != before.blocks:
-            self._events.freed.publish(before.node)
 
 
 class NodeSink:

@@ -1,0 +1,86 @@
+"""The pods that are kept, by UID and by name.
+
+Why it exists: an entry, the name that leads to it, its turn to be forgotten and what the API server charges for it must
+come and go together. It must not know bookings, nor what is told of pods. Invariants: a UID has at most one entry; a
+name leads to an entry; after `drop` nothing of the UID is left here.
+"""
+
+from collections import OrderedDict
+from collections.abc import KeysView, ValuesView
+
+from accounting.pod import Pod
+from extender.cluster.apicharges import ApiCharges
+from extender.cluster.entry import Heard, PodEntry, packed
+from extender.cluster.names import NameIndex
+
+
+class Entries:
+    """One entry per UID."""
+
+    def __init__(self) -> None:
+        self.charges = ApiCharges()
+        self.changes = 0
+        """How often a pod was kept or dropped so far."""
+        self._entries: dict[str, PodEntry] = {}
+        self.names = NameIndex()
+        self._asked: OrderedDict[str, None] = OrderedDict()  # UIDs that only filter asked about, longest ago first
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keys(self) -> KeysView[str]:
+        """Return all UIDs."""
+        return self._entries.keys()
+
+    def values(self) -> ValuesView[PodEntry]:
+        """Return all entries."""
+        return self._entries.values()
+
+    def get(self, uid: str) -> PodEntry | None:
+        """Return the entry of a pod."""
+        return self._entries.get(uid)
+
+    def holder(self, namespace: str, name: str) -> PodEntry | None:
+        """Return the entry of the pod that has a name."""
+        uid = self.names.uid(namespace, name)
+        return None if uid is None else self._entries[uid]
+
+    def asked_longest_ago(self, most: int) -> str | None:
+        """Return, of more pods than that which only filter asked about, the one that was asked about longest ago."""
+        return next(iter(self._asked)) if len(self._asked) > most else None
+
+    def keep(self, pod: Pod, heard: Heard, *, takes_name: bool) -> PodEntry:
+        """Keep a pod. `takes_name`: from another pod that has it."""
+        uid, entry, pod = pod.uid, self._entries.get(pod.uid), packed(pod)
+        if entry is None:
+            entry = self._entries[uid] = PodEntry(pod, heard)
+            self.charges.change(None, pod)
+        else:
+            if (entry.pod.name, entry.pod.namespace) != (pod.name, pod.namespace):
+                self.names.drop(entry.pod)
+            self.charges.change(entry.pod, pod)
+            entry.pod = pod
+        self.names.put(pod, takes_over=takes_name)
+        self.hear(entry, heard)
+        self.changes += 1
+        return entry
+
+    def hear(self, entry: PodEntry, heard: Heard) -> None:
+        """Note who told of a pod."""
+        uid = entry.pod.uid
+        if entry.heard is Heard.QUESTION:
+            self._asked.pop(uid, None)
+        if heard is Heard.QUESTION:
+            self._asked[uid] = None
+        entry.heard = heard
+
+    def drop(self, uid: str) -> None:
+        """Let a pod go."""
+        entry = self._entries.pop(uid)
+        self.changes += 1
+        self.names.drop(entry.pod)
+        self._asked.pop(uid, None)
+        self.charges.change(entry.pod, None)

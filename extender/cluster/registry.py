@@ -1,0 +1,398 @@
+"""Everything that is known of pods: one entry per UID, and one `forget`.
+
+Why it exists: six sides tell of a pod (files, requests, filter's questions, our own binds, lists and watches, reads of
+a single pod), each of them early or late, and a card must never look free because one of them was late. It must not do
+I/O, nor judge whether a pod fits. The states and the steps between them are the table of
+`accounting.pod_state`; a pod's record stands in the cache and its claim in the claims, once each, and `state` puts them
+together. Invariants: a booking or a claim has an entry; after `forget` nothing of the UID is left; what is published
+has happened.
+
+- *As told, not as assumed.* Of two writers only one Binding was accepted, and the annotation says whose cards they are.
+- *An edit.* The cards of a pod do not change after its Binding. An allocation that does is not believed: per card and
+  dimension the larger of both readings counts while this process lives, and it is a problem. The same holds for one
+  that can no longer be read. After a restart there is no earlier reading, so the object alone counts.
+- *Names.* Everything is by UID. Where deletions are told, each of two pods with one name ends when it is told of.
+"""
+
+from collections.abc import Iterator, KeysView
+
+from accounting.answers import Claim, Claims
+from accounting.holdings import Held
+from accounting.pod import Allocation, Pod, UnreadableAllocation
+from accounting.pod_record import PodRecord, pod_state, record_pod
+from accounting.pod_state import TRANSITIONS, PodEvent, PodState
+from accounting.state.cache import Cache
+from extender.cluster.apicharges import ApiCharges
+from extender.cluster.arrivals import Arrivals
+from extender.cluster.entries import Entries
+from extender.cluster.entry import Heard, PodEntry, unpacked, without_node
+from extender.cluster.events import Events
+from extender.cluster.podfacts import PodFacts, is_older
+
+Rows = Allocation | UnreadableAllocation | Held | None
+"""What the text of a pod's rows says, if the pod is given with that text in their place; what it holds by them is
+enough."""
+
+
+class PodRegistry:
+    """Pods by UID."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        events: Events,
+        arrivals: Arrivals,
+        claims: Claims | None = None,
+        *,
+        remembered: int = 10_000,
+        deletions_are_told: bool = False,
+    ) -> None:
+        """`remembered`: pods that only filter has asked about. The others: as for `Cluster`."""
+        self.claims = claims
+        self._cache = cache
+        self._records = cache.pods
+        self._arrivals = arrivals
+        self._events = events
+        self._remembered = remembered
+        self._deletions_are_told = deletions_are_told
+        self._entries = Entries()
+        self._names = self._entries.names
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def charges(self) -> ApiCharges:
+        """What the API server's quotas charge for the pods."""
+        return self._entries.charges
+
+    @property
+    def changes(self) -> int:
+        """How often a pod was kept or dropped so far."""
+        return self._entries.changes
+
+    @property
+    def uids(self) -> KeysView[str]:
+        """The UIDs of all pods that concern cards."""
+        return self._entries.keys()
+
+    def watched(self) -> set[str]:
+        """Return the UIDs of all pods that a list would name, those without cards included."""
+        return self._entries.keys() | self._cache.cardless_pods
+
+    def has_watched(self, uid: str) -> bool:
+        """Whether a pod is one of those."""
+        return uid in self._entries or uid in self._cache.cardless_pods
+
+    def entry(self, uid: str) -> PodEntry | None:
+        """Return what is known of a pod."""
+        return self._entries.get(uid)
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod with its rows."""
+        entry = self._entries.get(uid)
+        return None if entry is None else unpacked(entry.pod)
+
+    def named(self, namespace: str, name: str) -> Pod | None:
+        """Return the pod that has a name."""
+        holder = self.holder(namespace, name)
+        return None if holder is None else unpacked(holder.pod)
+
+    def kept(self) -> list[Pod]:
+        """Return every pod, in no order and its rows still a text, which is quick; `unpacked` reads them."""
+        return [entry.pod for entry in self._entries.values()]
+
+    def state(self, uid: str) -> PodState | None:
+        """Return a pod's state; None if it is not known."""
+        booked = self._cache.state(uid)
+        if booked is not None or uid not in self._entries:
+            return booked
+        is_claimed = self.claims is not None and self.claims.get(uid) is not None
+        return PodState.CLAIMED if is_claimed else PodState.KNOWN
+
+    def kept_pod(self, uid: str) -> Pod | None:
+        """Return a pod as it is kept, its rows still a text, which is quick."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.pod
+
+    def holder(self, namespace: str, name: str) -> PodEntry | None:
+        """Return what is known of the pod that has a name."""
+        return self._entries.holder(namespace, name)
+
+    def is_heard_of(self, uid: str, heard: Heard) -> bool:
+        """Whether that side told of a pod last."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.heard is heard
+
+    def heard_of(self, heard: Heard) -> set[str]:
+        """Return the UIDs of the pods that one side told of last."""
+        return {entry.pod.uid for entry in self._entries.values() if entry.heard is heard}
+
+    def facts(self, uid: str) -> PodFacts | None:
+        """Return what a live cluster knows beside of a pod."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.facts
+
+    def version(self, uid: str) -> str:
+        """Return the newest resourceVersion that is known of a pod, "" if none is."""
+        facts = self.facts(uid)
+        return "" if facts is None else facts.resource_version
+
+    def unbound(self) -> Iterator[tuple[str, PodFacts]]:
+        """Yield the pods that were told of without a node and have no booking."""
+        for entry in self._entries.values():
+            facts, uid = entry.facts, entry.pod.uid
+            if facts is not None and not facts.bound and self._cache.state(uid) is None:
+                yield uid, facts
+
+    # -- who tells ------------------------------------------------------------------------------------------------
+
+    def put(self, pod: Pod, heard: Heard) -> Pod:
+        """Record a pod as a file or a request says that it is now; returns what is kept."""
+        return self._put(pod, heard)
+
+    def ask(self, pod: Pod) -> None:
+        """Remember a pod that filter showed, unless somebody else has told of it.
+
+        An earlier pod of that name stays, and keeps its name: whoever may ask must not be able to free what runs.
+        """
+        entry = self._entries.get(pod.uid)
+        if entry is not None and entry.heard is not Heard.QUESTION:
+            return
+        self._put(without_node(pod), Heard.QUESTION, takes_name=False)
+        longest_ago = self._entries.asked_longest_ago(self._remembered)
+        if longest_ago is not None:
+            self.forget(longest_ago)
+
+    def tell(self, pod: Pod, heard: Heard, rows: Rows = None) -> None:
+        """Record a pod as an API server has it, or had it a moment ago: what is told may come late."""
+        if pod.node is None and not pod.terminal:
+            late = TRANSITIONS[self._cache.state(pod.uid), PodEvent.SEEN_LATE]
+            if late is PodState.ADDED:
+                return
+        self._put(pod, heard, rows)
+
+    def tell_again(self, pod: Pod, heard: Heard) -> bool:
+        """Record a bound pod, given with the text of its rows, if it was told of like that before.
+
+        At most its inits have ended or run again since. Most events are like that, and cost little here. Returns
+        whether that is so.
+        """
+        uid = pod.uid
+        entry = self._entries.get(uid)
+        if entry is None or pod.node is None or not entry.is_as(pod):
+            return False
+        if self._cache.state(uid) is not PodState.ADDED or not self._names.leads_to(pod):
+            return False
+        entry.heard = heard
+        state, before = pod_state(pod), self._records[uid]
+        if before.state is not state:
+            self._cache.update_pod(before.in_state(state))
+            entry.pod = pod
+            self._tell_freed(before, uid)
+        return True
+
+    def tell_cardless(self, pod: Pod) -> None:
+        """Record that a pod neither asks for nor holds cards: of one on a node, the CPU alone is kept."""
+        uid = pod.uid
+        self._drop(uid)
+        if pod.node is None or pod.terminal:
+            self._drop_cardless(uid)
+            return
+        if uid not in self._cache.cardless_pods:
+            self._arrivals.note(pod)
+        self._cache.put_cardless_pod(uid, pod.node, pod.cpu_milli)
+        self._events.cardless.publish(pod)
+
+    def note_question(self, uid: str, shown: PodFacts) -> None:
+        """Note the facts that filter showed; its question may be ahead of the watch, or behind it."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return
+        if entry.facts is None or is_older(entry.facts.resource_version, shown.resource_version):
+            entry.facts = shown
+
+    def note_facts(self, uid: str, told: PodFacts, heard: Heard) -> None:
+        """Note what was told beside of a pod. What was read just now is the newest; a watch may be behind."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return
+        known, entry.unlisted = entry.facts, False
+        if heard is Heard.READ:
+            entry.facts = told
+            return
+        if known is not None and is_older(told.resource_version, known.resource_version):
+            told = told._replace(resource_version=known.resource_version, rejection=known.rejection)
+        entry.facts = told
+        entry.contradicted = not told.bound and self._cache.state(uid) is not None
+        if entry.rejection_at_claim is not None and told.rejection not in (0, entry.rejection_at_claim):
+            # Another plugin has rejected it. A condition that says the same again is not written; then age decides.
+            self.end_claim(uid)
+
+    def unlist(self, uid: str) -> None:
+        """Record that a list does not name a pod. It is given up, or a read decides; see the table."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.heard is Heard.QUESTION:
+            # Filter's question was ahead of the list.
+            return
+        if entry is None or TRANSITIONS[self.state(uid), PodEvent.UNLISTED] is None:
+            self.forget(uid)
+        else:
+            entry.unlisted = True
+
+    def take_contradicted(self) -> list[str]:
+        """Return the booked pods that were last told of without a node, sorted, and take the marks off."""
+        found = [entry for entry in self._entries.values() if entry.contradicted]
+        for entry in found:
+            entry.contradicted = False
+        return sorted(entry.pod.uid for entry in found)
+
+    def forget(self, uid: str) -> None:
+        """Forget everything about a pod: its object is gone. What it holds is free."""
+        self._drop_cardless(uid)
+        self._drop(uid)
+
+    # -- claims ---------------------------------------------------------------------------------------------------
+
+    def claim(self, uid: str, claim: Claim, now: float) -> None:
+        """Note where a pod will probably go. `now`: in seconds of any steady clock."""
+        if self.claims is None or TRANSITIONS[self.state(uid), PodEvent.CLAIM] is not PodState.CLAIMED:
+            return
+        entry = self._entries.get(uid)
+        if entry is not None:
+            entry.rejection_at_claim = 0 if entry.facts is None else entry.facts.rejection
+        self.claims.put(uid, claim, now)
+        self._events.claimed.publish(uid, claim)
+
+    def end_claim(self, uid: str) -> None:
+        """End a pod's claim, if it has one."""
+        if self.claims is not None and self.claims.drop(uid):
+            self._claim_ended(uid)
+
+    def expire_claims(self, now: float) -> None:
+        """End the claims that are too old."""
+        for uid in () if self.claims is None else self.claims.expire(now):
+            self._claim_ended(uid)
+
+    def _claim_ended(self, uid: str) -> None:
+        entry = self._entries.get(uid)
+        if entry is not None:
+            entry.rejection_at_claim = None
+        self._events.unclaimed.publish(uid)
+
+    def _step(self, uid: str, event: PodEvent) -> None:
+        """End a pod's claim if it does not outlive what has happened."""
+        if self.claims is not None and TRANSITIONS[PodState.CLAIMED, event] is not PodState.CLAIMED:
+            self.end_claim(uid)
+
+    # -- binding --------------------------------------------------------------------------------------------------
+
+    def assume(self, pod: Pod) -> None:
+        """Book a pod, with its node and its cards, whose bind is being decided."""
+        uid = pod.uid
+        # From now on it is more than a pod that was asked about, which may be forgotten for lack of room.
+        entry = self._entries.get(uid)
+        known, heard = (without_node(pod), Heard.BIND) if entry is None else (entry.pod, entry.heard)
+        self._entries.keep(known, Heard.BIND if heard is Heard.QUESTION else heard, takes_name=False)
+        self._step(uid, PodEvent.ASSUME)
+        before = self._records.get(uid)
+        self._cache.assume_pod(record_pod(pod))
+        self._events.assumed.publish(pod)
+        self._tell_freed(before, uid)
+
+    def finish_binding(self, uid: str) -> None:
+        """Note that the Binding of an assumed pod was accepted."""
+        self._cache.finish_binding(uid)
+        self._events.finished.publish(uid)
+
+    def forget_binding(self, uid: str) -> None:
+        """Take back a booking whose bind failed for certain."""
+        before = self._records.get(uid)
+        self._cache.forget_pod(uid)
+        self._events.forgotten.publish(uid)
+        self._tell_freed(before, uid)
+
+    def lose_binding(self, uid: str) -> None:
+        """End the booking of a pod that the API server has without a node, though its Binding had been accepted."""
+        before, entry = self._records.get(uid), self._entries.get(uid)
+        self._cache.remove_pod(uid)
+        if entry is not None:
+            entry.pod = without_node(entry.pod)
+            entry.contradicted = False
+        self._events.lost.publish(uid)
+        self._tell_freed(before, uid)
+
+    # -- keeping --------------------------------------------------------------------------------------------------
+
+    def _put(self, pod: Pod, heard: Heard, rows: Rows = None, *, takes_name: bool = True) -> Pod:
+        """Record a pod; returns what is kept. `takes_name`: from an earlier pod that has it."""
+        uid = pod.uid
+        holder = self._entries.holder(pod.namespace, pod.name)
+        if holder is not None and holder.pod.uid != uid and takes_name and not self._deletions_are_told:
+            self.forget(holder.pod.uid)
+        entry, before = self._entries.get(uid), self._records.get(uid)
+        kept_before = None if entry is None else entry.pod
+        record = record_pod(pod, rows)
+        if self._deletions_are_told:
+            record = self._beside_earlier_reading(record)
+        self._step(uid, _event_of(pod))
+        self._cache.add_pod(record)
+        if entry is not None and not record.readable and self._records.get(uid, record).readable:
+            # The cache keeps the cards of the last allocation that could be read; show the same rows.
+            pod = pod._replace(containers=entry.pod.containers).with_allocation(unpacked(entry.pod).allocation)
+        elif (
+            rows is not None
+            and not isinstance(rows, Held)
+            and (isinstance(rows, UnreadableAllocation) or not any(rows))
+        ):
+            # No text gives these back.
+            pod = pod.with_allocation(rows)
+        if entry is None and not pod.invalid:
+            self._arrivals.note(pod)
+        self._entries.keep(pod, heard, takes_name=takes_name)
+        if uid in self._cache.cardless_pods:
+            self._drop_cardless(uid)
+        self._events.kept.publish(kept_before, pod)
+        self._tell_freed(before, uid)
+        return pod
+
+    def _drop_cardless(self, uid: str) -> None:
+        self._cache.remove_cardless_pod(uid)
+        self._events.cardless_over.publish(uid)
+
+    def _drop(self, uid: str) -> None:
+        if uid not in self._entries:
+            return
+        before = self._records.get(uid)
+        self._step(uid, PodEvent.GONE)
+        self._cache.remove_pod(uid)
+        self._entries.drop(uid)
+        self._tell_freed(before, uid)
+        self._events.over.publish(uid)
+
+    def _beside_earlier_reading(self, record: PodRecord) -> PodRecord:
+        """Return what counts of a bound pod whose allocation may have been edited since it was read before."""
+        known, state = self._records.get(record.uid), self._cache.state(record.uid)
+        # What was only assumed is no reading: the pod's own annotation goes before it.
+        if known is None or state is PodState.ASSUMED or known.node != record.node:
+            return record
+        return record.edited_after(known) if known.readable and record.readable else record
+
+    def _tell_freed(self, before: PodRecord | None, uid: str) -> None:
+        """Publish the node on which a pod holds less than before, or something else."""
+        after = self._records.get(uid)
+        if before is None or before is after or before.node is None:
+            return
+        if after is None or after.node != before.node or after.held != before.held or after.blocks != before.blocks:
+            self._events.freed.publish(before.node)
+
+
+def _event_of(pod: Pod) -> PodEvent:
+    if pod.terminal:
+        return PodEvent.ENDED
+    return PodEvent.SEEN_UNBOUND if pod.node is None else PodEvent.SEEN_BOUND

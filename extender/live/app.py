@@ -28,6 +28,7 @@ from extender.live.comparing import Comparer, Comparison, NodeView, PodView, Quo
 from extender.live.hooks import LiveHooks
 from extender.live.leading import LeaderElector, LeaseFollower, LeaseHolder, SoleLeader
 from extender.live.locks import NodeLocks, OwnerState
+from extender.live.refusals import RefusalReporter
 from extender.live.settings import LiveSettings
 from extender.live.waking import Waker
 from extender.live.watching import Facts, HandshakeKeeper, NodeSink, OvercommitReporter, PodSink, QuotaSink
@@ -65,6 +66,7 @@ class LiveExtender:
             self.leadership,
             self.is_synced,
             lambda: asyncio.get_running_loop().time(),
+            RefusalReporter(self.events),
         )
         views = (PodView(self.cluster, self.facts, RUNNING_PODS), NodeView(self.cluster), QuotaView(self.cluster))
         self.comparer = Comparer(client, views, live.compare)

@@ -13,9 +13,10 @@ from accounting.pod import Pod
 from accounting.state import BoolArray, Snapshot
 from extender.cluster import Cluster
 from extender.live.leading import Leadership
+from extender.live.refusals import RefusalReporter
 from extender.live.waking import Waker
 from extender.live.watching import Facts, PodTable
-from extender.verbs import Hooks
+from extender.verbs import Decision, Hooks
 from extender.wire.core_v1 import Pod as WirePod
 
 
@@ -30,8 +31,10 @@ class LiveHooks(Hooks):
         leadership: Leadership,
         is_synced: Callable[[], bool],
         steady_seconds: Callable[[], float],
+        refusals: RefusalReporter,
     ) -> None:
         self._cluster = cluster
+        self._refusals = refusals
         self._facts = facts
         self._table = PodTable(cluster, facts)
         self._claims = cluster.claims
@@ -67,6 +70,10 @@ class LiveHooks(Hooks):
             self._waker.forget(pod.uid)
         else:
             self._waker.refused(pod)
+
+    def decided(self, pod: Pod, decision: Decision) -> None:
+        """Tell the pod's reader when the reason against it changes."""
+        self._refusals.note(pod, decision)
 
     def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
         """Nodes where the pod would not fit beside what others claim."""

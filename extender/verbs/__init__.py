@@ -6,6 +6,7 @@ They must not know HTTP. filter and prioritize only read; bind books.
 from extender.verbs.decisions import Decision, Decisions
 from extender.verbs.hooks import Hooks
 from extender.verbs.placing import placed
+from extender.verbs.texts import wire_text
 from extender.verbs.verbs import Verbs
 
-__all__ = ["Decision", "Decisions", "Hooks", "Verbs", "placed"]
+__all__ = ["Decision", "Decisions", "Hooks", "Verbs", "placed", "wire_text"]

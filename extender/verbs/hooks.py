@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from accounting.pod import Pod
 from accounting.state import BoolArray, Snapshot
+from extender.verbs.decisions import Decision
 from extender.wire.core_v1 import Pod as WirePod
 
 
@@ -24,6 +25,9 @@ class Hooks:
 
     def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:
         """Filter judged a pod on these nodes."""
+
+    def decided(self, pod: Pod, decision: Decision) -> None:
+        """Filter's answer was noted."""
 
     def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
         """Return (row,): nodes that go behind all others in the order; None for none."""

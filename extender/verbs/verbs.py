@@ -151,7 +151,9 @@ class Verbs:
             self.cluster.remember(pod)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
         if pod.asks:
-            self._count(self.decisions.filtered(pod, args.names, verdict, time.perf_counter() - started), verdict)
+            decision = self.decisions.filtered(pod, args.names, verdict, time.perf_counter() - started)
+            self._count(decision, verdict)
+            self._hooks.decided(pod, decision)
         if pod.asks and is_legal:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
         encoded = _encoded(args, verdict)

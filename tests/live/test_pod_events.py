@@ -10,9 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
+from accounting.pod import Pod
 from extender.kube.events import EventRecorder, EventSettings, PodRef
+from extender.live.refusals import RefusalReporter
+from extender.verbs.decisions import Decision, Refused
 from tests.apiserver.resources import EVENTS
-from tests.extender.objects import Json, bound, card, node
+from tests.extender.objects import Json, bound, card, node, pod
 from tests.live.harness import Bench, eventually, running
 
 POD = PodRef("default", "p", "uid-p")
@@ -110,3 +113,36 @@ async def test_an_over_committed_card_is_told_of_on_its_pods() -> None:
         await eventually(lambda: len(bench.api.store.tables[EVENTS].rows) == 2)
         notes = {row.decode()["regarding"]["name"]: row.decode()["note"] for row in bench.api.store.tables[EVENTS].rows}
         assert notes == dict.fromkeys("pq", "over-committed cards: GPU-a")
+
+
+async def test_a_pod_that_no_node_takes_gets_one_event_for_each_reason() -> None:
+    """The leading reason counts; neither the same one again nor other numbers of nodes make another event."""
+    async with recording() as at:
+        reporter = RefusalReporter(at.recorder)
+        waits = Pod("uid-p", "default", "p")
+
+        def decided(*refused: tuple[str, int], feasible: int = 0) -> None:
+            reasons = tuple(Refused(code, count, ()) for code, count in refused)
+            reporter.note(waits, Decision(waits.key, waits.uid, 0.0, (), 9, feasible, reasons, 0.0))
+
+        decided(("InsufficientMemory", 5), ("NoDevices", 1))
+        decided(("InsufficientMemory", 4), ("NoDevices", 2))
+        decided(("QuotaExceeded", 6))
+        decided(feasible=1)
+        decided(("QuotaExceeded", 6))
+        await eventually(lambda: len(at.events()) == 2 and at.events()[1].get("series", {}).get("count") == 2)
+        first, second = at.events()
+    assert first["note"].startswith("InsufficientMemory: GPUs have too little free memory")
+    assert "series" not in first
+    assert (second["reason"], second["note"].partition(":")[0]) == ("NoNodeTakesGPUs", "QuotaExceeded")
+
+
+async def test_refusals_of_filter_become_events() -> None:
+    async with running(node("n1", [card("GPU-n1-0", memory=50)])) as bench:
+        asking = bench.kube.create(pod("q"))
+        for _ in range(3):
+            await bench.scheduler.filter(asking)
+        await eventually(lambda: bool(bench.api.store.tables[EVENTS].rows))
+        (event,) = [row.decode() for row in bench.api.store.tables[EVENTS].rows]
+    assert (event["reason"], event["regarding"]["name"]) == ("NoNodeTakesGPUs", "q")
+    assert event["note"].startswith("InsufficientMemory: ")

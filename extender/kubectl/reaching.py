@@ -65,7 +65,8 @@ def by_address(server: str) -> Extender:
 
     def send(method: str, path: str, body: bytes | None) -> tuple[int | None, bytes]:
         # The address was checked to be http or https.
-        request = urllib.request.Request(server.rstrip("/") + path, body, method=method)  # noqa: S310
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        request = urllib.request.Request(server.rstrip("/") + path, body, headers, method=method)  # noqa: S310
         try:
             with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
                 return answer.status, answer.read()

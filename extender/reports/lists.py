@@ -35,7 +35,7 @@ def node_entries(cluster: Cluster) -> Entries:
 def pod_entries(cluster: Cluster, wanted: Callable[[Pod], bool] = concerns_cards) -> Entries:
     """Yield the entries of /api/v1/pods, by namespace, name and UID. `wanted`: is given pods without their rows."""
     records, kept = dict(cluster.cache.pods), cluster.pods_as_kept()
-    for pod in (yield from _in_order(kept, name_order)):
+    for pod in (yield from in_order(kept, name_order)):
         if wanted(pod):
             yield render.pod_entry(unpacked(pod), cluster.record(pod, records))
         else:
@@ -67,7 +67,7 @@ class VerifyLists:
     def _problems(self) -> Entries:
         """Yield everything that is wrong, sorted."""
         found = list({*self._found.all(), *self._of_objects})
-        ordered: Iterator[Problem] = yield from _in_order(found, _problem_order)
+        ordered: Iterator[Problem] = yield from in_order(found, _problem_order)
         for problem in ordered:
             yield render.problem(problem)
 
@@ -78,7 +78,7 @@ class VerifyLists:
         return reports
 
 
-def _in_order(values: list[T], key: Callable[[T], Any]) -> Generator[None, None, Iterator[T]]:
+def in_order(values: list[T], key: Callable[[T], Any]) -> Generator[None, None, Iterator[T]]:
     """Return the values sorted, after as many steps as that takes."""
     runs = []
     for start in range(0, len(values), _SORTED_AT_ONCE):

@@ -7,21 +7,25 @@ its HELP and TYPE; a step is a thousand lines at most; HAMi's metrics have HAMi'
 Source of HAMi's metrics: cmd/scheduler/metrics.go, the older names behind its --legacy-metrics.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 from accounting.holdings import DeviceUse
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
+from accounting.state import name_order
 from extender.cluster import Cluster, unpacked
 from extender.config import ServerSettings
+from extender.reports.lists import in_order
 
+T = TypeVar("T")
 _PER_STEP = 1_000
 _MIB = 1 << 20
 
 
 class Card(NamedTuple):
-    """One registered card; memory in MiB, cores in percent."""
+    """One registered card; memory in MiB, cores in percent, texts as they stand between quotes."""
 
     node: str
     uuid: str
@@ -43,9 +47,12 @@ class Family(NamedTuple):
 
     name: str
     text: str
-    labels: Callable[[Card], str]
+    labels: "Labels"
     value: Callable[[Card], float]
-    wanted: Callable[[Card], bool] = lambda _card: True
+    wanted: Callable[[Card], bool] | None = None
+
+
+Labels = Callable[[Card], str]
 
 
 def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
@@ -56,8 +63,9 @@ def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
         for found in _cards(cluster):
             cards += found
             yield b""
+        known: dict[Labels, list[str]] = {}
         for family in families:
-            yield from _family(family, cards)
+            yield from _family(family, cards, known)
     if settings.metrics_per_pod:
         yield from _pods(cluster)
     if settings.metrics_hami_names:
@@ -88,9 +96,9 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
                 found.append(
                     Card(
                         name,
-                        card.uuid,
+                        _quoted(card.uuid),
                         card.index,
-                        card.type,
+                        _quoted(card.type),
                         card.slots,
                         card.memory,
                         card.cores,
@@ -105,13 +113,19 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
         yield found
 
 
-def _family(family: Family, cards: list[Card]) -> Iterator[bytes]:
+def _family(family: Family, cards: list[Card], known: dict[Labels, list[str]]) -> Iterator[bytes]:
+    """Yield one metric. `known`: what was made of labels before, for most metrics have the labels of another one."""
+    if family.labels not in known:
+        made: list[str] = []
+        for first in range(0, len(cards), _PER_STEP):
+            made += map(family.labels, cards[first : first + _PER_STEP])
+            yield b""
+        known[family.labels] = made
     yield _head(family.name, family.text)
-    name, labels, value, wanted = family.name, family.labels, family.value, family.wanted
+    name, texts, value, wanted = family.name, known[family.labels], family.value, family.wanted
     for first in range(0, len(cards), _PER_STEP):
-        lines = [
-            f"{name}{{{labels(card)}}} {value(card)}\n" for card in cards[first : first + _PER_STEP] if wanted(card)
-        ]
+        both = zip(cards[first : first + _PER_STEP], texts[first : first + _PER_STEP], strict=True)
+        lines = [f"{name}{{{text}}} {value(card)}\n" for card, text in both if wanted is None or wanted(card)]
         yield "".join(lines).encode()
 
 
@@ -120,8 +134,7 @@ def _head(name: str, text: str) -> bytes:
 
 
 def _pods(cluster: Cluster) -> Iterator[bytes]:
-    records = sorted(cluster.cache.pods.values(), key=lambda each: (each.namespace, each.name, each.uid))
-    yield b""
+    records: list[PodRecord] = yield from _sorted(list(cluster.cache.pods.values()))
     held: tuple[tuple[str, str, Callable[[DeviceUse], float]], ...] = (
         ("slots", "Slots of a card that a pod holds.", lambda use: use.slots),
         ("memory_bytes", "Memory of a card that a pod holds.", lambda use: use.memory * _MIB),
@@ -137,6 +150,24 @@ def _pods(cluster: Cluster) -> Iterator[bytes]:
                 for use in each.held
             ]
             yield "".join(lines).encode()
+
+
+def _sorted(values: list[T]) -> Generator[bytes, None, list[T]]:
+    """Return pods or their records by namespace, name and UID, after as many steps as that takes."""
+    steps = in_order(values, name_order)
+    merged: Iterator[T]
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            merged = end.value
+            break
+        yield b""
+    found: list[T] = []
+    while part := list(islice(merged, _PER_STEP)):
+        found += part
+        yield b""
+    return found
 
 
 def _parts(records: list[PodRecord]) -> Iterator[list[PodRecord]]:
@@ -173,11 +204,8 @@ def _hami_containers(cluster: Cluster) -> Iterator[bytes]:
             "deviceuuid",
         ),
     )
-    pods = sorted(
-        (each for each in cluster.pods_as_kept() if each.node is not None and not each.terminal),
-        key=lambda each: (each.namespace, each.name, each.uid),
-    )
-    yield b""
+    pods: list[Pod] = yield from _sorted(cluster.pods_as_kept())
+    pods = [each for each in pods if each.node is not None and not each.terminal]
     for name, keys, text, column in (
         ("hami_vgpu_memory_allocated_bytes", new, "vGPU memory allocated from a container", 5),
         ("hami_vgpu_core_allocated_ratio", new, "vGPU core allocated from a container", 6),
@@ -208,23 +236,11 @@ def _quoted(text: str) -> str:
 
 
 def _own(card: Card) -> str:
-    return f'node="{card.node}",uuid="{_quoted(card.uuid)}",index="{card.number}",model="{_quoted(card.model)}"'
-
-
-def _hami(names: tuple[str, ...], *further: Callable[[Card], object]) -> Callable[[Card], str]:
-    def labels(card: Card) -> str:
-        values = [card.node, card.uuid, str(card.number), *(str(each(card)) for each in further)]
-        return _labels(zip(names, values, strict=True))
-
-    return labels
+    return f'node="{card.node}",uuid="{card.uuid}",index="{card.number}",model="{card.model}"'
 
 
 def _held_bytes(card: Card) -> int:
     return card.held_memory * _MIB
-
-
-def _model(card: Card) -> str:
-    return card.model
 
 
 _PREFIX = "gpu_extender_card"
@@ -248,20 +264,30 @@ OWN = (
     ),
 )
 
-_NEW = ("node", "device_uuid", "device_index")
-_OLD = ("nodeid", "deviceuuid", "deviceidx")
-
 
 def _cores_percent(card: Card) -> int:
     """Return the share of a card's cores that is held, in percent, rounded up; 0 for a card without cores."""
     return -(-card.held_cores * 100 // card.cores) if card.cores > 0 else 0
 
 
-def _of_hami(names: tuple[str, ...], ends: tuple[str, ...], metrics: tuple[str, ...], *, is_old: bool) -> list[Family]:
+def _of_hami(names: tuple[str, str, str], ends: tuple[str, str, str], metrics: tuple[str, ...]) -> list[Family]:
+    """Return the metrics of one generation of names. HAMi's older ones give cores as they are registered."""
+    node, uuid, index = names
     cores, memory, model = ends
-    typed = _hami((*names, model), _model)
-    with_cores = _hami((*names, cores, model), lambda card: card.cores, _model)
-    whole = _hami((*names, cores, memory, model), lambda card: card.cores, lambda card: card.memory, _model)
+    is_old = node == "nodeid"
+
+    def plain(card: Card) -> str:
+        return f'{node}="{card.node}",{uuid}="{card.uuid}",{index}="{card.number}",zone="vGPU"'
+
+    def typed(card: Card) -> str:
+        return f'{plain(card)},{model}="{card.model}"'
+
+    def with_cores(card: Card) -> str:
+        return f'{typed(card)},{cores}="{card.cores}"'
+
+    def whole(card: Card) -> str:
+        return f'{with_cores(card)},{memory}="{card.memory}"'
+
     limit, core_limit, allocated, shared, core_allocated, overview, percentage = metrics
     return [
         Family(limit, "Device memory limit for a certain GPU", typed, lambda card: card.memory * _MIB),
@@ -285,7 +311,7 @@ def _of_hami(names: tuple[str, ...], ends: tuple[str, ...], metrics: tuple[str, 
         Family(
             percentage,
             "GPU Memory Allocated Percentage on a certain GPU",
-            _hami(names),
+            plain,
             lambda card: card.held_memory / card.memory,
             lambda card: card.memory > 0,
         ),
@@ -294,7 +320,7 @@ def _of_hami(names: tuple[str, ...], ends: tuple[str, ...], metrics: tuple[str, 
 
 HAMI = (
     *_of_hami(
-        _NEW,
+        ("node", "device_uuid", "device_index"),
         ("device_cores", "device_memory_limit", "device_type"),
         (
             "hami_gpu_memory_limit_bytes",
@@ -305,10 +331,9 @@ HAMI = (
             "hami_node_gpu_overview",
             "hami_node_gpu_memory_allocated_ratio",
         ),
-        is_old=False,
     ),
     *_of_hami(
-        _OLD,
+        ("nodeid", "deviceuuid", "deviceidx"),
         ("devicecores", "devicememorylimit", "devicetype"),
         (
             "GPUDeviceMemoryLimit",
@@ -319,6 +344,5 @@ HAMI = (
             "nodeGPUOverview",
             "nodeGPUMemoryPercentage",
         ),
-        is_old=True,
     ),
 )

@@ -21,6 +21,7 @@ KEPT = 1_000
 KEPT_PER_POD = 5
 #: Nodes that are named for each reason; the others are counted.
 NAMED = 10
+_BEGINNING = 256
 
 
 @dataclass(slots=True)
@@ -123,9 +124,19 @@ class Decisions:
 
 def _refused(names: Sequence[str], verdict: Verdict) -> Iterable[Refused]:
     """Yield the reasons, that of the most nodes first, then by code."""
-    codes = np.where(verdict.feasible, len(CODES), verdict.codes)
-    counts = np.bincount(codes, minlength=len(CODES) + 1)[: len(CODES)]
+    codes = verdict.codes
+    counts = np.bincount(codes[~verdict.feasible], minlength=len(CODES))
     found = [(-int(counts[number]), CODES[number].value, number) for number in np.flatnonzero(counts).tolist()]
     for negative, code, number in sorted(found):
-        first = np.flatnonzero(codes == number)[:NAMED].tolist()
-        yield Refused(code, -negative, tuple(names[place] for place in first))
+        yield Refused(code, -negative, tuple(names[place] for place in _first(verdict, number, min(NAMED, -negative))))
+
+
+def _first(verdict: Verdict, number: int, wanted: int) -> list[int]:
+    """Return the first places with a code. Where many have it, a look at the beginning is enough."""
+    beginning = _places(verdict, number, _BEGINNING)[:wanted]
+    return beginning if len(beginning) == wanted else _places(verdict, number, len(verdict.codes))[:wanted]
+
+
+def _places(verdict: Verdict, number: int, end: int) -> list[int]:
+    places: list[int] = np.flatnonzero((verdict.codes[:end] == number) & ~verdict.feasible[:end]).tolist()
+    return places

@@ -20,7 +20,7 @@ from extender.config import ServerSettings
 from extender.reports.lists import in_order
 
 T = TypeVar("T")
-_PER_STEP = 1_000
+_PER_STEP = 500
 _MIB = 1 << 20
 
 
@@ -140,16 +140,16 @@ def _pods(cluster: Cluster) -> Iterator[bytes]:
         ("memory_bytes", "Memory of a card that a pod holds.", lambda use: use.memory * _MIB),
         ("cores_ratio", "Cores of a card that a pod holds; 1 is a whole card.", lambda use: use.cores / 100),
     )
-    for name, text, value in held:
-        whole = f"gpu_extender_pod_{name}"
-        yield _head(whole, text)
-        for part in _parts(records):
-            lines = [
-                f'{whole}{{{_pod_labels(each)},uuid="{_quoted(use.uuid)}"}} {value(use)}\n'
-                for each in part
-                for use in each.held
-            ]
-            yield "".join(lines).encode()
+    made: list[list[bytes]] = [[] for _ in held]
+    for part in _parts(records):
+        uses = [(f'{{{_pod_labels(each)},uuid="{_quoted(use.uuid)}"}}', use) for each in part for use in each.held]
+        for chunks, (name, _, value) in zip(made, held, strict=True):
+            lines = [f"gpu_extender_pod_{name}{labels} {value(use)}\n" for labels, use in uses]
+            chunks.append("".join(lines).encode())
+        yield b""
+    for chunks, (name, text, _) in zip(made, held, strict=True):
+        yield _head(f"gpu_extender_pod_{name}", text)
+        yield from chunks
 
 
 def _sorted(values: list[T]) -> Generator[bytes, None, list[T]]:

@@ -269,6 +269,17 @@ async def test_a_cluster_and_its_dump_get_the_same_report(tmp_path: Path) -> Non
     }
 
 
+async def test_a_pod_of_a_live_cluster_is_explained_by_name(tmp_path: Path) -> None:
+    async with ApiServer() as api:
+        api.load([node("n1"), node("n2"), bound("holder", "n1", "GPU-n1-0", 950), pod("waiting")])
+        kubeconfig = write_kubeconfig(tmp_path / "kc", api.url)
+        async with started("extender", "explain", "waiting", "--kubeconfig", kubeconfig, "-o", "json") as process:
+            answer = json.loads(await process.output())
+            assert await process.end() == 0
+        assert "default/nobody: there is no such pod" in await refusal("explain", "nobody", "--kubeconfig", kubeconfig)
+    assert [(each["node"], each["fits"]) for each in answer["nodes"]] == [("n1", False), ("n2", True)]
+
+
 async def test_a_cluster_in_order_ends_with_0_and_pages_do_not_show(tmp_path: Path) -> None:
     async with ApiServer() as api:
         api.load([node("n1"), *(bound(f"p{number}", "n1", "GPU-n1-0", 1) for number in range(9))])

@@ -145,7 +145,7 @@ class Feed:
         parts: dict[str, Callable[[], object]] = {
             "waiting": lambda: [self._waiting_line(pod) for pod in waiting[:_WAITING]],
             "summary": lambda: summary(self._cluster, len(waiting)),
-            "quotas": lambda: quota_rows(self._cluster),
+            "quotas": lambda: list(quota_rows(self._cluster)),
         }
         for kind, make in parts.items():
             self._put(kind, make)

@@ -51,6 +51,13 @@ def api_path(
     return "/".join(parts)
 
 
+def service_proxy_path(namespace: str, scheme: str, service: str, port: str) -> str:
+    """Return the path of the API server's proxy to a Service. Raises `InvariantViolation` as `api_path` does."""
+    service = _checked(service, why_no_label(service))
+    target = f"{quote(scheme, safe='')}:{service}:{quote(port, safe='')}"
+    return "/".join(["/api/v1/namespaces", _checked(namespace, why_no_label(namespace)), "services", target, "proxy"])
+
+
 def _checked(name: str, why_not: str) -> str:
     if why_not:
         raise InvariantViolation(f"{name!r} must not be in a path: {why_not}")

@@ -18,6 +18,7 @@ import orjson
 import yaml
 
 from extender.convert import InputError
+from extender.kube.paths import service_proxy_path
 
 _SECONDS = 60.0
 Json = Any
@@ -80,7 +81,7 @@ def by_address(server: str) -> Extender:
 
 def by_service(kubeconfig: str, service: Service) -> Extender:
     """Return the extender behind a Service, through the API server's proxy with the caller's kubeconfig."""
-    prefix = f"/api/v1/namespaces/{service.namespace}/services/{service.scheme}:{service.name}:{service.port}/proxy"
+    prefix = service_proxy_path(service.namespace, service.scheme, service.name, str(service.port))
 
     async def ask(method: str, path: str, body: bytes | None) -> tuple[int | None, bytes]:
         # The Kubernetes client takes a third of a second to import; --server does not need it.

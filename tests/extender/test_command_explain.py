@@ -123,7 +123,7 @@ def explain(folder: Path, asking: Json, *cluster: Json, status: int = 0) -> dict
     result = run_explain(folder, asking, *cluster)
     assert (result.status, result.err) == (status, "")
     answer: Json = result.json()
-    assert answer.keys() - {"quotas"} == {"pod", "nodes"}
+    assert answer.keys() - {"quotas", "preemption"} == {"pod", "nodes"}
     names = [each["node"] for each in answer["nodes"]]
     assert names == sorted(names)
     for each in answer["nodes"]:

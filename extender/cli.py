@@ -169,7 +169,9 @@ def _add_webhooks_port(parser: argparse.ArgumentParser, server: ServerSettings) 
     group.add_argument(
         "--verbs-client-ca", type=path, metavar="FILE", help="PEM; verbs by TLS, for clients with a certificate of it"
     )
-    group.add_argument("--api-bind-address", default=server.api_bind_address)
+    group.add_argument(
+        "--api-bind-address", default=server.api_bind_address, help="where the port of the lists listens"
+    )
     group.add_argument(
         "--api-port",
         type=_port,

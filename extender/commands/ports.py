@@ -102,16 +102,13 @@ def read_certificates(arguments: argparse.Namespace) -> Certificates:
 
 
 def check_ports(arguments: argparse.Namespace, *, live: bool) -> None:
-    """Raise `InputError` for an API port that could not ask who is there; warn of verbs that ask nobody."""
+    """Raise `InputError` for an API port that could not ask who is there."""
     address = arguments.api_bind_address
     if arguments.api_port is not None and not is_loopback(address):
         if not live:
             raise InputError("--api-bind-address", address, "an embedded cluster cannot check tokens: use loopback")
         if arguments.tls_cert_file is None:
             raise InputError("--api-bind-address", address, f"tokens must not travel in plain text: needs {_PAIR}")
-    if arguments.verbs_client_ca is None and not is_loopback(arguments.bind_address):
-        why = "whoever reaches it can bind pods; use loopback, or --verbs-client-ca"
-        logger().warning("verbs are open", address=arguments.bind_address, why=why)
 
 
 def is_loopback(address: str) -> bool:
@@ -125,9 +122,15 @@ def is_loopback(address: str) -> bool:
 async def verbs_port(
     app: web.Application, settings: ServerSettings, certificates: Certificates
 ) -> tuple[Listener, str]:
-    """Open the port of the verbs; returns it, to be cleaned up, and its address. Raises `InputError`."""
-    flags = "--bind-address, --port"
-    return await _open(app, settings, PortName.VERBS, certificates.verbs, flags)
+    """Open the port of the verbs; returns it, to be cleaned up, and its address. Raises `InputError`.
+
+    Warns of verbs that let in whoever reaches them.
+    """
+    opened = await _open(app, settings, PortName.VERBS, certificates.verbs, "--bind-address, --port")
+    if certificates.verbs is None and not is_loopback(settings.bind_address):
+        why = "whoever reaches it can bind pods; use loopback, or --verbs-client-ca"
+        logger().warning("verbs are open", address=settings.bind_address, why=why)
+    return opened
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ def _text(report: dict[str, Any], *, only_problems: bool) -> Iterator[str]:
     if not only_problems:
         yield from _cards(report["devices"])
         yield ""
-    yield f"{len(problems)} problems"
+    yield "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     shown, more = first_rows(problems, "problems")
     for problem in shown:
         yield from wrapped(f"{problem['code']}: {problem['object']}: {problem['message']}", "  ")

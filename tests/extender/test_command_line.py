@@ -60,7 +60,7 @@ def test_problems_alone(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     path.write_text(listed(node("n1"), bound("p", "n1", "GPU-lost")), encoding="utf-8")
     text = run("verify", "--problems", "--cluster", path)
-    assert (text.status, text.out.decode().splitlines()[0]) == (1, "2 problems")
+    assert (text.status, text.out.decode().splitlines()[0]) == (1, "1 problem")
     assert "GPU-n1-0" not in text.out.decode()
     assert run("verify", "--problems", "--cluster", path, "-o", "json").json().keys() == {"problems"}
     whole = run("verify", "--cluster", path).out.decode()

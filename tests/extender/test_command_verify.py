@@ -213,9 +213,7 @@ def test_text_for_a_person_counts_the_problems(tmp_path: Path) -> None:
     result = run("verify", "--cluster", path)
     text = result.out.decode()
     assert result.status == 1
-    assert all(
-        part in text for part in ("GPU-n1-0", "0/1000", "orphaned", "default/p", "1 problems", "OrphanedDevice:")
-    )
+    assert all(part in text for part in ("GPU-n1-0", "0/1000", "orphaned", "default/p", "1 problem", "OrphanedDevice:"))
 
 
 def malformed(rng: random.Random, uuid: str) -> str:

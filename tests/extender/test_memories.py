@@ -264,4 +264,10 @@ def test_containers_are_read_as_if_none_had_been_read_before(
     anew = [read_anew(own, by_text=by_text) for own, by_text in questions]
     containers._reader.cache_clear()
     containers._charge.cache_clear()
-    assert [read_again(own, by_text=by_text) for own, by_text in (*questions, *questions)] == anew * 2
+    again = [read_again(own, by_text=by_text) for own, by_text in (*questions, *questions)]
+    assert list(map(_compared, again)) == list(map(_compared, anew * 2))
+
+
+def _compared(read: PodContainers) -> tuple[object, ...]:
+    """Return what two readings have in common: what kube-scheduler counts is compared by identity elsewhere."""
+    return read[:-1], [(each.kind, each.amounts) for each in read.requested]

@@ -23,7 +23,6 @@ from tests.extender.objects import (
     MEMORY,
     Json,
     asks,
-    bound,
     card,
     container,
     listed,
@@ -33,8 +32,6 @@ from tests.extender.objects import (
 )
 from tests.extender.serving import serving
 from tests.live.harness import running
-from tests.live.harness_waking import refuse
-from tests.live.test_waking import is_woken_and_placed
 
 
 def profile(name: str, mib: int, cores: int, size: int, *starts: int) -> Json:
@@ -206,13 +203,3 @@ def test_explain_says_at_least_and_names_the_quota(tmp_path: Path) -> None:
     (reason,) = said["nodes"][0]["reasons"]
     assert reason["code"] == "QuotaExceeded"
     assert "default/gpus: nvidia.com/gpumem: hard 4863, used 0, the pod adds 4864 MiB" in reason["message"]
-
-
-async def test_on_a_live_cluster_a_charge_that_goes_down_wakes_a_pod_that_no_instance_kept_within_its_quota() -> None:
-    # What was asked would have been within the quota, and the room that comes free is on another node.
-    held = bound("a", "n2", "GPU-b", 600)
-    async with running(MIG_NODE, node("n2", [card("GPU-b")]), held, quota({f"requests.{MEMORY}": 5000})) as bench:
-        (made,) = await refuse(bench, instance())
-        assert (await bench.scheduler.filter(made)).unresolvable["n1"].startswith("QuotaExceeded")
-        await is_woken_and_placed(bench, "p", lambda: bench.kube.delete_pod("a"))
-        assert bench.live.cluster.cache.used("default").memory == 4864

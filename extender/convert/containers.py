@@ -19,7 +19,7 @@ from accounting.pod import Container, ContainerKind
 from accounting.status import Invalid
 from accounting.vendor import Vendor
 from extender.convert.cpu import container_cpu_milli, cpu_milli_of
-from extender.convert.room import Requested, requested_by
+from extender.convert.resources import Requested, requested_by
 from extender.wire import core_v1, watched
 
 #: What the API server charges, per resource name.

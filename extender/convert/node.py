@@ -29,7 +29,7 @@ from accounting.vendor import RegisterFormat, Vendor
 from extender.config import Settings
 from extender.convert.annotations import TOTAL_LIMIT_BYTES
 from extender.convert.cpu import allocatable_cpu_milli
-from extender.convert.room import allocatable_of
+from extender.convert.resources import allocatable_of
 from extender.convert.scopes import selector_of
 from extender.wire import core_v1
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from accounting.pod_info import NOT_STARTED, PodInfo, Room
-from extender.convert.room import Requested, pod_requests
+from extender.convert.resources import Requested, pod_requests
 from extender.wire import core_v1, watched
 
 #: Priorities from here on are Kubernetes' own (SystemCriticalPriority).

@@ -3,7 +3,7 @@
 They must not print and must not change anything.
 """
 
-from extender.reports.asking import asks, request_text
+from extender.reports.container_requests import asks, request_text
 from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
 from extender.reports.lists import VerifyLists, node_entries, pod_entries

@@ -9,7 +9,7 @@ from typing import cast
 
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
-from extender.reports.asking import asks
+from extender.reports.container_requests import asks
 from extender.reports.phases import phases
 from extender.reports.render import pod_entry
 from extender.reports.shapes import DecisionEntry, PodDetail, PodEntry

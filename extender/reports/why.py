@@ -18,7 +18,7 @@ from accounting.state import Snapshot
 from accounting.state.cache import Cache
 from accounting.status import CODES
 from extender.cluster import Cluster
-from extender.reports.asking import asks
+from extender.reports.container_requests import asks
 from extender.reports.explaining import booked_uid
 from extender.reports.shapes import Holder, Lack, NearNode, Refusal, Why
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from accounting.answers.preemption.candidates import NodePod, Occupied, Preemptor, Standing, evictable, may_evict
+from accounting.answers.preemption.node_resources import RoomCheck
 from accounting.answers.preemption.order import NOTHING
 from accounting.answers.preemption.removal import Masks, removal_of, sum_of
-from accounting.answers.preemption.room import RoomCheck
 from accounting.answers.preemption.search import Question, Search, Victims, search
-from accounting.answers.preemption.ways import Set
+from accounting.answers.preemption.victim_sets import Set
 from accounting.pod_record import PodRecord
 from accounting.state import Snapshot
 

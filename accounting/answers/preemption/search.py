@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from accounting.answers.preemption.candidates import NodePod, importance
 from accounting.answers.preemption.order import Cost, cost_of
-from accounting.answers.preemption.ways import Set, Ways
+from accounting.answers.preemption.victim_sets import Set, Ways
 
 #: Sets that are tried on one node before it settles for one of which no pod can be spared.
 MOST_SETS = 4096

@@ -1,0 +1,52 @@
+"""Everything but annotations that holds cards: VMs, hold sets, raw resource names and DRA claims.
+
+It must not know the wire, clocks or arrays. What it works out is summed into the same cells as what pods hold.
+"""
+
+from accounting.holders.claims import (
+    Claim,
+    ClaimedCard,
+    ClaimHolding,
+    Result,
+    charged_devices,
+    held_by_claim,
+)
+from accounting.holders.dra_devices import Card, DeviceId, DeviceKind, DeviceTable, Slice, SliceDevice
+from accounting.holders.hold import Hold, HoldState, holds_of
+from accounting.holders.hold_sets import Room, passes
+from accounting.holders.raw_units import RawPod, RawUnits
+from accounting.holders.usage_records import Owner, Phase, Record, Subject, UsageRecords, split_by_phase
+from accounting.holders.virtual_machine import Launchers, Migration, VirtualMachineInstance, VmiKey, count_units
+
+__all__ = [
+    "Card",
+    "Claim",
+    "ClaimHolding",
+    "ClaimedCard",
+    "DeviceId",
+    "DeviceKind",
+    "DeviceTable",
+    "Hold",
+    "HoldState",
+    "Launchers",
+    "Migration",
+    "Owner",
+    "Phase",
+    "RawPod",
+    "RawUnits",
+    "Record",
+    "Result",
+    "Room",
+    "Slice",
+    "SliceDevice",
+    "Subject",
+    "UsageRecords",
+    "VirtualMachineInstance",
+    "VmiKey",
+    "charged_devices",
+    "count_units",
+    "held_by_claim",
+    "holds_of",
+    "passes",
+    "split_by_phase",
+]

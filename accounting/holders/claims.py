@@ -1,0 +1,132 @@
+"""What ResourceClaims hold on cards.
+
+Why it exists: a card that DRA has given away is not free for pods with annotations, and the extender is never asked
+about pods that use claims alone. It must not know pods: a claim lasts as long as its allocation does, so nothing here
+is multiplied by pods or containers, takes a maximum, or shrinks. Invariants: each result counts once per claim; admin
+access counts nothing; a device of a GPU driver that is no known card is named, never ignored.
+
+Source: resource.k8s.io/v1 `status.allocation.devices.results` (KEP-4381, KEP-5075 for shares).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from accounting.holders.dra_devices import GPU_DRIVERS, Card, DeviceId, DeviceKind, DeviceTable
+from accounting.holdings import EXCLUSIVE_CORES, DeviceUse, Resources
+
+_MEBI = 2**20
+_WHOLE_PERCENT = 100
+
+
+class Result(NamedTuple):
+    """One allocated device of a claim."""
+
+    device: DeviceId
+    admin_access: bool = False
+    share_id: str = ""
+    memory_bytes: int | None = None
+    """Of a share: consumedCapacity's memory; None: all of it."""
+    cores: int | None = None
+    """Of a share: consumedCapacity's cores in percent, rounded up; None: all of them."""
+
+
+class Claim(NamedTuple):
+    """A ResourceClaim. `results` is empty while it has no allocation."""
+
+    uid: str
+    namespace: str
+    name: str
+    results: tuple[Result, ...] = ()
+    node: str | None = None
+    """The node to which `allocation.nodeSelector` limits it by metadata.name, if it does."""
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ClaimedCard(NamedTuple):
+    """What a claim holds on one card."""
+
+    node: str
+    use: DeviceUse
+    closed: bool
+    """No row of an annotation may join, whatever is left: the card is taken whole, or in MIG mode."""
+
+
+class ClaimHolding(NamedTuple):
+    """What a claim holds, by node and card, and its devices that are no known card, each with the node to block."""
+
+    cards: tuple[ClaimedCard, ...] = ()
+    unmapped: tuple[tuple[str, DeviceId], ...] = ()
+
+
+Totals = Mapping[tuple[str, str], Resources]
+"""(node, card UUID) -> what the card registers."""
+
+
+def held_by_claim(claim: Claim, devices: DeviceTable, totals: Totals) -> ClaimHolding:
+    """Return what a claim holds. A card that its node does not register has the size that DRA says."""
+    cards: dict[tuple[str, str], ClaimedCard] = {}
+    unmapped = []
+    for result in claim.results:
+        if result.admin_access or result.device.driver not in GPU_DRIVERS:
+            continue
+        card = devices.card(result.device)
+        node = _node(claim, result.device, devices, card)
+        if card is None:
+            unmapped.append((node, result.device))
+            continue
+        taken = _taken(result, card, totals.get((node, card.uuid)), devices)
+        known = cards.get((node, card.uuid))
+        cards[node, card.uuid] = ClaimedCard(node, *taken) if known is None else _together(known, *taken)
+    return ClaimHolding(tuple(cards[place] for place in sorted(cards)), tuple(unmapped))
+
+
+def charged_devices(requests: Iterable[tuple[str, int | None]]) -> dict[str, int]:
+    """Return what quota is charged per device class. `requests`: (class, count), None for allocationMode All.
+
+    Every alternative of a prioritized list is charged, so all of them are given. Source: KEP-4381, 32 results at most.
+    """
+    charged: dict[str, int] = {}
+    for device_class, count in requests:
+        charged[device_class] = charged.get(device_class, 0) + (_MOST_RESULTS if count is None else count)
+    return charged
+
+
+#: Results that one claim may have; what allocationMode All is charged per request.
+_MOST_RESULTS = 32
+
+
+def _node(claim: Claim, device: DeviceId, devices: DeviceTable, card: Card | None) -> str:
+    """Return the node of a device: as its slice says, else as the claim is limited, else the pool's name."""
+    by_slice = card.node if card is not None else devices.node_of(device.driver, device.pool)
+    return by_slice or claim.node or device.pool
+
+
+def _taken(result: Result, card: Card, total: Resources | None, devices: DeviceTable) -> tuple[DeviceUse, bool]:
+    """Return what one result takes of its card, and whether it closes the card."""
+    size = total or Resources(1, -(-card.memory_bytes // _MEBI), _WHOLE_PERCENT)
+    if card.kind is DeviceKind.MIG:
+        whole = devices.whole_multiprocessors(card.uuid)
+        cores = _WHOLE_PERCENT * card.multiprocessors // whole if whole else 0
+        return DeviceUse(card.uuid, 1, -(-card.memory_bytes // _MEBI), cores), True
+    if result.share_id:
+        memory = size.memory if result.memory_bytes is None else -(-result.memory_bytes // _MEBI)
+        return DeviceUse(card.uuid, 1, memory, EXCLUSIVE_CORES if result.cores is None else result.cores), False
+    return DeviceUse(card.uuid, size.slots, size.memory, _WHOLE_PERCENT, exclusive=True), True
+
+
+def _together(known: ClaimedCard, use: DeviceUse, closed: bool) -> ClaimedCard:  # noqa: FBT001 - see `_taken`
+    """Return two results on one card as one."""
+    one = known.use
+    summed = DeviceUse(
+        one.uuid,
+        one.slots + use.slots,
+        one.memory + use.memory,
+        one.cores + use.cores,
+        one.exclusive or use.exclusive,
+        crowded=one.exclusive or use.exclusive,
+    )
+    return ClaimedCard(known.node, summed, known.closed or closed)

@@ -1,0 +1,46 @@
+"""Holds: devices that are kept for a VM, whether its pod runs or not.
+
+Why it exists: the devices that one VM names are kept or lost together, and each of them counts even while no pod of the
+VM runs. It must not know pods. Invariants: a hold has a node exactly while it is Bound; a Lost hold takes no room on a
+node, and still counts against its namespace's budget.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from accounting.holders.virtual_machine import VirtualMachineInstance, VmiKey
+
+
+class HoldState(StrEnum):
+    """Where a hold stands."""
+
+    PENDING = "Pending"
+    BOUND = "Bound"
+    LOST = "Lost"
+
+
+class Hold(NamedTuple):
+    """Some units of one raw key. Holds with the same `set_id` belong to one VM and stay together."""
+
+    set_id: str
+    vmi: VmiKey
+    key: str
+    units: int
+    node: str | None = None
+    state: HoldState = HoldState.PENDING
+
+    def on(self, node: str) -> "Hold":
+        """Return the hold, bound to a node."""
+        return self._replace(node=node, state=HoldState.BOUND)
+
+    def lost(self) -> "Hold":
+        """Return the hold without a node."""
+        return self._replace(node=None, state=HoldState.LOST)
+
+
+def holds_of(vmi: VirtualMachineInstance) -> tuple[Hold, ...]:
+    """Return the holds that follow from a VMI's spec: one per raw key, Bound where the VMI runs."""
+    if vmi.is_over:
+        return ()
+    state = HoldState.PENDING if vmi.node is None else HoldState.BOUND
+    return tuple(Hold(vmi.uid, vmi.key, key, units, vmi.node, state) for key, units in vmi.units)

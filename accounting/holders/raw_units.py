@@ -1,0 +1,177 @@
+"""Whole devices under raw resource names: what nodes and namespaces have used of each.
+
+Why it exists: a VM's device and the request of its launcher pod are one device, so neither may be added to the other
+nor be believed instead of it: per VMI and node the larger of the two counts. The credit of a hold is one sum for all
+pods that its VMI lists, so a second listed pod gets no credit of its own. It must not know arrays, VMIs' specs or
+statuses. Invariants: the sums are those over the pods and holds that were put, whatever the order; a pod uses the
+order-aware request of its spec for life, because kube-scheduler does.
+
+    used(node, key)        = sum over VMIs of max(held there, requested there by its launchers) + all other pods there
+    used(namespace, key)   = sum over VMIs of max(held in any state, requested by its launchers) + all other pods
+
+While a migration runs, its target pod charges the namespace only what it requests beyond the source pod.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from accounting.holders.hold import Hold
+from accounting.holders.virtual_machine import VmiKey
+
+Units = tuple[tuple[str, int], ...]
+"""(raw key, units), sorted by key."""
+
+
+class RawPod(NamedTuple):
+    """A pod on a node that is not terminal: what it requests of raw keys, and the VMI whose launcher it is."""
+
+    uid: str
+    namespace: str
+    node: str
+    units: Units
+    vmi: VmiKey | None = None
+    migrates_from: Units = ()
+    """What the source pod requests, if this is the target of a migration that is running."""
+
+
+class _Group:
+    """What one VMI holds and what its launchers request, of one raw key on one node or in one namespace."""
+
+    __slots__ = ("held", "requested")
+
+    def __init__(self) -> None:
+        self.held = self.requested = 0
+
+    @property
+    def used(self) -> int:
+        return max(self.held, self.requested)
+
+
+_Place = tuple[str, str]  # node or namespace, raw key
+
+
+class _Sums:
+    """Use by place: groups of VMIs, and all other pods."""
+
+    def __init__(self) -> None:
+        self.used: dict[_Place, int] = {}
+        self._groups: dict[tuple[VmiKey, _Place], _Group] = {}
+
+    def group(self, vmi: VmiKey, place: _Place) -> _Group:
+        """Return what a VMI has at a place; an empty group if nothing."""
+        return self._groups.get((vmi, place)) or _Group()
+
+    def add(self, place: _Place, vmi: VmiKey | None, *, held: int = 0, requested: int = 0) -> None:
+        """Add to a place's sums; negative numbers take away."""
+        if vmi is None:
+            self._count(place, requested)
+            return
+        group = self._groups.setdefault((vmi, place), _Group())
+        before = group.used
+        group.held += held
+        group.requested += requested
+        self._count(place, group.used - before)
+        if not (group.held or group.requested):
+            del self._groups[vmi, place]
+
+    def _count(self, place: _Place, change: int) -> None:
+        amount = self.used.get(place, 0) + change
+        if amount:
+            self.used[place] = amount
+        else:
+            self.used.pop(place, None)
+
+
+class RawUnits:
+    """The use of raw keys. Every change is idempotent, keyed by pod UID and by VMI."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, RawPod] = {}
+        self._holds: dict[VmiKey, tuple[Hold, ...]] = {}
+        self._nodes = _Sums()
+        self._namespaces = _Sums()
+
+    def used_on(self, node: str, key: str) -> int:
+        """Return the units of a key that are used on a node."""
+        return self._nodes.used.get((node, key), 0)
+
+    def used_in(self, namespace: str, key: str) -> int:
+        """Return the units of a key that a namespace's budget is charged for."""
+        return self._namespaces.used.get((namespace, key), 0)
+
+    def on_nodes(self) -> Mapping[tuple[str, str], int]:
+        """Return the units that are used, by (node, key)."""
+        return self._nodes.used
+
+    def new_units(self, pod: RawPod, key: str) -> int:
+        """Return the units that a pod would add on its node: less than it requests where its VMI holds some there.
+
+        What the pod itself may have there already does not count.
+        """
+        units = dict(pod.units).get(key, 0)
+        if pod.vmi is None:
+            return units
+        return _added(self._nodes.group(pod.vmi, (pod.node, key)), units, self._own(pod, (pod.node, key)))
+
+    def new_charge(self, pod: RawPod, key: str) -> int:
+        """Return the units that a pod would add to its namespace's budget."""
+        units = _charged(pod).get(key, 0)
+        if pod.vmi is None:
+            return units
+        known = self._pods.get(pod.uid)
+        own = 0 if known is None or known.vmi != pod.vmi else _charged(known).get(key, 0)
+        return _added(self._namespaces.group(pod.vmi, (pod.namespace, key)), units, own)
+
+    def put_pod(self, pod: RawPod) -> None:
+        """Record a pod that is on a node."""
+        if self._pods.get(pod.uid) == pod:
+            return
+        self.remove_pod(pod.uid)
+        self._pods[pod.uid] = pod
+        self._count_pod(pod, 1)
+
+    def remove_pod(self, uid: str) -> None:
+        """Record that a pod is terminal or gone."""
+        known = self._pods.pop(uid, None)
+        if known is not None:
+            self._count_pod(known, -1)
+
+    def put_holds(self, vmi: VmiKey, holds: Iterable[Hold]) -> None:
+        """Replace the holds of a VMI."""
+        for hold in self._holds.pop(vmi, ()):
+            self._count_hold(hold, -1)
+        now = tuple(holds)
+        if now:
+            self._holds[vmi] = now
+        for hold in now:
+            self._count_hold(hold, 1)
+
+    def _own(self, pod: RawPod, place: _Place) -> int:
+        known = self._pods.get(pod.uid)
+        if known is None or (known.vmi, known.node) != (pod.vmi, place[0]):
+            return 0
+        return dict(known.units).get(place[1], 0)
+
+    def _count_pod(self, pod: RawPod, sign: int) -> None:
+        for key, units in pod.units:
+            self._nodes.add((pod.node, key), pod.vmi, requested=sign * units)
+        for key, units in _charged(pod).items():
+            self._namespaces.add((pod.namespace, key), pod.vmi, requested=sign * units)
+
+    def _count_hold(self, hold: Hold, sign: int) -> None:
+        self._namespaces.add((hold.vmi.namespace, hold.key), hold.vmi, held=sign * hold.units)
+        if hold.node is not None:
+            self._nodes.add((hold.node, hold.key), hold.vmi, held=sign * hold.units)
+
+
+def _charged(pod: RawPod) -> dict[str, int]:
+    """Return what a pod charges its namespace; for a migration's target, what it requests beyond the source."""
+    source = dict(pod.migrates_from)
+    charges = {key: max(0, units - source.get(key, 0)) for key, units in pod.units}
+    return {key: units for key, units in charges.items() if units}
+
+
+def _added(group: _Group, units: int, own: int) -> int:
+    """Return by how much a launcher's units raise a group's use, its own earlier ones left out."""
+    others = group.requested - own
+    return max(group.held, others + units) - max(group.held, others)

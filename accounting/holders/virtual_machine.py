@@ -1,0 +1,95 @@
+"""A KubeVirt VirtualMachineInstance as accounting sees it, and which pods are its launchers.
+
+Why it exists: a VM's card appears twice, as a device of the VM and as a request of its launcher pod. One place decides
+which pods are launchers, so that the card counts once and no other pod hides behind a VM. It must not know owner
+references, labels, annotations or names: their authors choose them, so they prove nothing (CVE-2025-64435). Invariants:
+a pod is a launcher only if exactly one VMI lists its UID in `status.activePods` and both are in one namespace; without
+that it is an ordinary pod.
+
+Source: KubeVirt v1.8 and v1.9, `status.activePods`, `status.migrationState`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class VmiKey(NamedTuple):
+    """Which VirtualMachineInstance."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A live migration as the VMI's status tells it: the names of two pods, and whether it goes on."""
+
+    source_pod: str
+    target_pod: str
+    is_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualMachineInstance:
+    """One VMI. `units`: (raw key, devices) that its spec names by `deviceName`, sorted by key."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str | None = None
+    active_pods: frozenset[str] = frozenset()
+    units: tuple[tuple[str, int], ...] = ()
+    migration: Migration | None = None
+    is_over: bool = False
+    """Phase Succeeded or Failed: it holds nothing any more."""
+
+    @property
+    def key(self) -> VmiKey:
+        """Which one it is."""
+        return VmiKey(self.namespace, self.name)
+
+
+@dataclass(slots=True)
+class Launchers:
+    """Which VMI, if any, a pod is a launcher of: the one reader of `status.activePods`."""
+
+    _listed: dict[VmiKey, frozenset[str]] = field(default_factory=dict)
+    _listers: dict[str, set[VmiKey]] = field(default_factory=dict)  # pod UID -> the VMIs that list it
+
+    def put(self, vmi: VirtualMachineInstance) -> frozenset[str]:
+        """Record a VMI as it is now. Returns the UIDs of the pods about which the answer may have changed."""
+        return self._replace(vmi.key, vmi.active_pods)
+
+    def remove(self, key: VmiKey) -> frozenset[str]:
+        """Record that a VMI is gone. Returns the UIDs of the pods about which the answer may have changed."""
+        return self._replace(key, frozenset())
+
+    def vmi_of(self, namespace: str, uid: str) -> VmiKey | None:
+        """Return the VMI that a pod is a launcher of; None for every other pod."""
+        listers = self._listers.get(uid)
+        if listers is None or len(listers) != 1:
+            return None
+        (lister,) = listers
+        return lister if lister.namespace == namespace else None
+
+    def _replace(self, key: VmiKey, listed: frozenset[str]) -> frozenset[str]:
+        before = self._listed.pop(key, frozenset())
+        if listed:
+            self._listed[key] = listed
+        for uid in before - listed:
+            listers = self._listers[uid]
+            listers.discard(key)
+            if not listers:
+                del self._listers[uid]
+        for uid in listed - before:
+            self._listers.setdefault(uid, set()).add(key)
+        return before ^ listed
+
+
+def count_units(device_names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Return (raw key, devices) of a VMI's `gpus` and `hostDevices`, one unit per entry with a `deviceName`."""
+    units: dict[str, int] = {}
+    for name in device_names:
+        units[name] = units.get(name, 0) + 1
+    return tuple(sorted(units.items()))

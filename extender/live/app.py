@@ -72,6 +72,7 @@ class LiveExtender:
         self.waker = Waker(self.cluster, client, self._answers, live.wake)
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
+        self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
             self.cluster,
             informer,
@@ -79,7 +80,7 @@ class LiveExtender:
             self.leadership,
             self.is_synced,
             lambda: asyncio.get_running_loop().time(),
-            RefusalReporter(self.events),
+            self.refusals,
         )
         views = (PodView(self.cluster, RUNNING_PODS), NodeView(self.cluster), QuotaView(self.cluster))
         self.comparer = Comparer(client, views, live.compare)
@@ -238,7 +239,9 @@ class LiveExtender:
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
         events.over.subscribe(
-            lambda event: waker.forget(event.uid), lambda event: self.overcommit.look_at_pod(event.uid)
+            lambda event: waker.forget(event.uid),
+            lambda event: self.refusals.forget(event.uid),
+            lambda event: self.overcommit.look_at_pod(event.uid),
         )
         events.seen.subscribe(self._pod_seen)
 

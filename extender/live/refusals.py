@@ -23,10 +23,14 @@ class RefusalReporter:
         self._events = events
         self._told: OrderedDict[str, str] = OrderedDict()
 
+    def forget(self, uid: str) -> None:
+        """A pod has a node, or is gone: the next refusal is told again."""
+        self._told.pop(uid, None)
+
     def note(self, pod: Pod, decision: Decision) -> None:
         """Look at an answer of filter."""
         if decision.feasible or not decision.refused:
-            self._told.pop(pod.uid, None)
+            self.forget(pod.uid)
             return
         code = decision.refused[0].code
         if self._told.get(pod.uid) == code:

@@ -91,11 +91,21 @@ async def test_of_a_pod_that_is_deleted_nothing_is_left(life: object) -> None:
     async with running(node("n1")) as bench:
         uid = _told(await life(bench))
         live = bench.live
-        parts = (live.cluster.registry, live.cluster.cache, live.waker, live.binder, live.overcommit, live.locks)
+        parts = (
+            live.cluster.registry,
+            live.cluster.cache,
+            live.waker,
+            live.binder,
+            live.overcommit,
+            live.refusals,
+            live.locks,
+        )
         assert any(paths_to(uid, part) for part in parts)
         bench.kube.delete_pod("p")
         await eventually(lambda: uid not in live.cluster.registry)
         assert live.claims is not None
         # The cards worked out last are bounded in number, and go with the next ones.
         live.claims.placed.clear()
+        # So are the events that were sent; they name the pods that they are about.
+        live.events._series.clear()
         assert {path for part in parts for path in paths_to(uid, part)} == set()

@@ -1,10 +1,11 @@
 """Structured logs on standard error, and the few words on standard output that say where a server listens.
 
 It must not be used by `accounting`. Invariants: a message is a constant text; what varies are keys with stable names.
-Every line has the format that is set: those of libraries and tracebacks included. As text, no line holds anything that
+Every line has the format that is set: those of libraries and tracebacks included. To log never raises. As text, no line holds anything that
 a terminal would obey, and none but the first of an entry could be taken for an entry.
 """
 
+import contextlib
 import json as json_module
 import logging
 import sys
@@ -46,7 +47,7 @@ def configure_logs(*, json: bool, level: str = "info") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_StandardError,
         cache_logger_on_first_use=False,
     )
 
@@ -77,6 +78,28 @@ def _short(_logger: object, _method: str, event: EventDict) -> EventDict:
         if isinstance(value, str) and key != _TRACEBACK:
             event[key] = cut(value, _LONGEST_VALUE)
     return event
+
+
+class _StandardError:
+    """Writes lines to what standard error is now.
+
+    A line that cannot be written is lost: a reader of the log that is gone must not fail the request that logs.
+    """
+
+    def __init__(self, *_: object) -> None:
+        """Take what structlog gives to a factory."""
+
+    def msg(self, line: str) -> None:
+        """Write a line."""
+        out: TextIO | None = sys.stderr
+        if out is None:
+            # The process was started without one.
+            return
+        with contextlib.suppress(OSError, ValueError):
+            out.write(f"{line}\n")
+            out.flush()
+
+    debug = info = warning = error = critical = msg
 
 
 _console = structlog.dev.ConsoleRenderer(colors=False)

@@ -1,8 +1,8 @@
 """Structured logs on standard error, and the few words on standard output that say where a server listens.
 
 It must not be used by `accounting`. Invariants: a message is a constant text; what varies are keys with stable names.
-Every line has the format that is set: those of libraries and tracebacks included. To log never raises. As text, no line holds anything that
-a terminal would obey, and none but the first of an entry could be taken for an entry.
+Every line has the format that is set: those of libraries and tracebacks included. As text, no line holds anything that
+a terminal would obey, and none but the first of an entry could be taken for an entry. Logging never raises.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries, and what no test has to load.
+"""How many examples hypothesis tries, what no test has to load, and failures told as they come.
 
 HYPOTHESIS_PROFILE: dev (the default), ci (always the same examples) or soak. It exists because a checkout, a pipeline
 and a long search want different depths of one test. It must not know any test. Invariant: no profile has a deadline,
@@ -7,6 +7,7 @@ since a loaded machine is no bug.
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -25,3 +26,24 @@ settings.register_profile(
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+class _FailuresAsTheyCome:
+    """Names each failed test at once: a run that is cut off before its summary says what failed."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if not report.failed or reporter is None or self._config.option.verbose > 0:
+            return
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = str(getattr(crash, "message", report.longrepr)).strip().partition("\n")[0]
+        reporter.write_line(f"\n{report.when} failed: {report.nodeid}: {why[:300]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell of failures where they are printed: not in a worker of xdist."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAsTheyCome(config), "failures-as-they-come")

@@ -5,9 +5,14 @@ and a long search want different depths of one test. It must not know any test. 
 since a loaded machine is no bug.
 """
 
+import logging
 import os
+import sys
+import threading
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -26,6 +31,21 @@ settings.register_profile(
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(autouse=True)
+def the_process_stays_as_it_was() -> Iterator[None]:
+    """Undo what a command does to its process: the format of logs, and who is told of uncaught exceptions."""
+    root = logging.getLogger()
+    hooks = sys.excepthook, sys.unraisablehook, threading.excepthook
+    formats = structlog.get_config()
+    yield
+    for each in list(root.handlers):
+        if type(each).__module__.startswith("extender"):
+            root.removeHandler(each)
+            logging.captureWarnings(capture=False)
+    sys.excepthook, sys.unraisablehook, threading.excepthook = hooks
+    structlog.configure(**formats)
 
 
 class _FailuresAsTheyCome:

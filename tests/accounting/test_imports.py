@@ -15,8 +15,8 @@ MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in (ROOT / "accounting").rglob("*.py")
 )
-#: Packages, and the modules beside them. Python imports a package before any module in it, so importing the module alone
-#: begins like importing the package.
+#: Packages, and the modules beside them. Python imports a package before any module in it: importing a module alone
+#: begins like importing its package.
 ENTRIES = [module for module in MODULES if module.count(".") < 2 or (ROOT / module.replace(".", "/")).is_dir()]
 #: What only layers above may use.
 FORBIDDEN = {

@@ -1,6 +1,6 @@
-"""What the verbs and the commands ask: filter, allocate, explain, claims and the report.
+"""The answers of the verbs and commands: filter, allocate, explain, claims and the report.
 
-The top of `accounting`: every other package may be used here, and nothing here is used below.
+This is the top of `accounting`: it may import every other package, and none of them imports it.
 """
 
 from accounting.answers.allocate import Placement, allocate, allocate_in

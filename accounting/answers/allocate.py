@@ -1,7 +1,7 @@
 """Which cards a pod gets on one node.
 
-Why it exists: bind and explain need the cards themselves; they come from the same fit as filter's yes or no. It must
-not book anything. Invariant: the placement returned is what the pod would hold if it were bound now.
+Why it exists: bind and explain need the cards themselves, from the same fit as filter's yes or no. It must not book
+anything. Invariant: the returned placement is what the pod would hold if it were bound now.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from accounting.vendor_part import merged
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The rows of every container, and the peak that they hold per card."""
+    """The rows of every container, and their peak per card."""
 
     allocation: Allocation
     peak: tuple[DeviceUse, ...]
@@ -32,8 +32,8 @@ def allocate(
 ) -> Placement | None:
     """Choose a pod's cards on one node; None if it does not fit there.
 
-    `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node. `budget`: what quotas
-    leave, if its cards decide what the pod adds.
+    `row`: the node's row in the snapshot. `uuids`: device position -> UUID on that node. `budget`: what quotas leave,
+    if the chosen cards decide what the pod adds.
     """
     return allocate_in(snapshot.take(np.array([row])), pod, snapshot, uuids, budget)
 
@@ -41,7 +41,7 @@ def allocate(
 def allocate_in(
     view: View, pod: Pod, snapshot: Snapshot, uuids: dict[int, str], budget: Budget | None = None
 ) -> Placement | None:
-    """Choose a pod's cards in a view of one node, which may differ from the snapshot that it was taken from."""
+    """Choose a pod's cards in a view of one node, whose state may differ from the snapshot's."""
     if pod.invalid:
         return None
     if not pod.asks:
@@ -52,7 +52,7 @@ def allocate_in(
 def allocate_demand(
     view: View, demand: Demand, snapshot: Snapshot, uuids: dict[int, str], budget: Budget | None = None
 ) -> Placement | None:
-    """Choose cards for what a pod asks; see `allocate_in`."""
+    """Choose cards for a pod's demand; see `allocate_in`."""
     if not demand.is_valid or not node_open(view, demand, snapshot)[0]:
         return None
     allocations = []
@@ -68,7 +68,7 @@ def allocate_demand(
 def _part_rows(
     view: View, demand: Demand, snapshot: Snapshot, uuids: dict[int, str], budget: Budget | None
 ) -> Allocation | None:
-    """Return the rows of a pod that asks for cards of one vendor: on cards that are shared, else in MIG mode."""
+    """Return the rows of a pod that asks for one vendor's cards: on cards not in MIG mode if possible."""
     own = None if budget is None else budget.of_vendor(demand.selection.vendor)
     fit = fit_pod(view, demand, snapshot, choose_cards=True)
     chosen: Chosen | None = fit.chosen if fit.feasible[0] else None

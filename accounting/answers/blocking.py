@@ -1,8 +1,8 @@
-"""Which pods are in the way of a pod on one node.
+"""The pods that are in the way of a pod on one node.
 
-Why it exists: somebody on call decides what to move, and needs a set that is enough and names nobody needlessly. It
-must not judge priorities or disruption budgets; that is preemption's. Invariants: with these pods gone the pod fits,
-and with any one of them back it does not; the same state gives the same set.
+Why it exists: people on call decide what to move, and need a set of pods that is enough and has none too many. It must
+not consider priorities or disruption budgets, as preemption does. Invariants: with these pods gone the pod fits, and
+with any one of them back it does not; the same state gives the same set.
 """
 
 from accounting.answers.allocate import Placement
@@ -14,9 +14,9 @@ from accounting.state.cache import Cache
 
 
 def pods_in_the_way(cache: Cache, pod: Pod, node: str, quota: QuotaCheck = UNLIMITED) -> list[PodRecord] | None:
-    """Return pods whose end would make room, as few large ones as a greedy choice finds; None if none would do.
+    """Return a few pods whose end would make room, chosen greedily, large ones first; None if there are none.
 
-    The pod's own booking is in nobody's way. At most log2(n) + n fits for n pods that hold cards there.
+    The pod's own booking does not count. At most log2(n) + n fits for n pods that hold cards there.
     """
     own = {pod.uid} & cache.pods.keys()
     holders = [each for each in cache.pods_on(node) if each.uid not in own and (each.held or each.blocks is not None)]
@@ -42,7 +42,7 @@ def pods_in_the_way(cache: Cache, pod: Pod, node: str, quota: QuotaCheck = UNLIM
 
 
 def _without(cache: Cache, node: str, uids: set[str]) -> Cache:
-    """Return a cache with only this node, as it is without some of its pods."""
+    """Return a cache with only this node, without some of its pods."""
     here = [each.uid for each in cache.pods_on(node)]
     first = next((uid for uid in here if uid in uids), None)
     if first is None:

@@ -1,9 +1,9 @@
-"""Claims: where pods that passed filter will probably go.
+"""Claims: the nodes and cards that pods which passed filter will probably take.
 
 Why it exists: kube-scheduler filters the next pod before the last one is bound, and all members of a gang before the
 first bind, so the cards that they will take still look free. It must not refuse anything. Invariants: a claim is a
-hint: it moves a node behind others in the order, and a pod to another card of its node, where there is one; a pod has
-at most one claim; putting an equal claim changes nothing.
+hint: other pods rank its node behind others, and choose other cards there if they can; a pod has at most one claim; an
+equal claim changes nothing.
 """
 
 from collections import OrderedDict
@@ -22,9 +22,9 @@ from accounting.quota import Budget
 from accounting.state import BoolArray, Snapshot, View
 from accounting.state.cache import Cache
 
-#: A claim that nobody ends (the scheduler chose another node, or gave up) is forgotten after this time.
+#: A claim that has not ended after this time is forgotten: the scheduler chose another node, or gave up.
 MAX_AGE_SECONDS = 2.0
-#: Pods and nodes for which it is remembered what was worked out last.
+#: The number of pods and nodes whose last result is remembered.
 _REMEMBERED = 64
 
 
@@ -35,7 +35,7 @@ class Claim:
     node: str
     uses: tuple[DeviceUse, ...]
     count: int
-    """Of the first vendor's cards, at the peak."""
+    """The number of the first vendor's cards, at the peak."""
     further_counts: tuple[tuple[str, int], ...] = ()
     """(vendor key, count) of all other vendors' cards."""
 
@@ -48,7 +48,7 @@ class Claims:
         self._claims: OrderedDict[str, tuple[float, Claim]] = OrderedDict()  # pod UID -> when made, claim
         self.version = 0
         self.placed: OrderedDict[PlacementKey, Placement | None] = OrderedDict()
-        """The cards worked out last; no claim, and never the answer to another question."""
+        """The cards chosen last, remembered by the exact question; they are not claims."""
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -70,13 +70,13 @@ class Claims:
         self.version += known is None or known[1] != claim
 
     def drop(self, uid: str) -> bool:
-        """End a pod's claim: it was bound, filtered again, refused or deleted. Returns whether it had one."""
+        """End the claim of a pod that was bound, filtered again, refused or deleted. Returns whether it had one."""
         dropped = self._claims.pop(uid, None) is not None
         self.version += dropped
         return dropped
 
     def expire(self, now: float) -> list[str]:
-        """End claims that are too old; returns whose, oldest first."""
+        """End claims that are too old; returns the UIDs of their pods, oldest first."""
         ended: list[str] = []
         while self._claims:
             uid, (made, _) = next(iter(self._claims.items()))
@@ -87,7 +87,7 @@ class Claims:
         return ended
 
     def by_node(self, cache: Cache, without_uid: str) -> dict[str, list[Claim]]:
-        """Return the other pods' claims by node. A pod that is booked needs none, wherever it went."""
+        """Return the other pods' claims by node; claims of pods that are already booked are left out."""
         nodes: dict[str, list[Claim]] = {}
         for uid, (_, claim) in self._claims.items():
             if uid != without_uid and cache.state(uid) is None:
@@ -96,7 +96,7 @@ class Claims:
 
 
 def crowded_rows(cache: Cache, snapshot: Snapshot, pod: Pod, claims: Claims) -> BoolArray | None:
-    """Return (row,): the nodes where the pod would not fit beside what others claim; None if nobody claims anything."""
+    """Return (row,): the nodes where the pod would not fit beside what others claim; None if there are no claims."""
     claimed = {node: found for node, found in claims.by_node(cache, pod.uid).items() if node in snapshot.rows}
     if not claimed:
         return None
@@ -115,7 +115,7 @@ def claim_on(
 ) -> Claim | None:
     """Return what the pod would hold on a node beside what others claim there.
 
-    Where it does not fit beside them, what it would hold alone; None if it does not fit at all. `budget`: as for
+    If it does not fit beside them, what it would hold without them; None if it does not fit at all. `budget`: as for
     `allocate`.
     """
     row = snapshot.rows.get(node)
@@ -137,9 +137,9 @@ def claim_of(pod: Pod, node: str, placement: Placement, snapshot: Snapshot) -> C
 def place_beside(
     cache: Cache, snapshot: Snapshot, pod: Pod, node: str, claims: Claims, budget: Budget | None = None
 ) -> Placement | None:
-    """Return the pod's cards on a node such that the others' claims there keep their room; None if it cannot be.
+    """Return the pod's cards on a node such that the others' claims there keep their room; None if that is impossible.
 
-    Worked out once while nothing on the node changes: prioritize claims what bind then books.
+    The result is remembered while nothing on the node changes, so bind books the cards that prioritize claimed.
     """
     row = snapshot.rows.get(node)
     if row is None:
@@ -156,18 +156,18 @@ def place_beside(
 
 
 class PlacementKey(NamedTuple):
-    """Everything that a pod's cards on a node follow from; equal keys give equal cards."""
+    """Everything that decides a pod's cards on a node; equal keys give equal cards."""
 
     cache: Cache
     node: str
     stamp: int
-    """The row's; no row of the cache ever has the same twice, so it stands for the node and all that is on it."""
+    """The row's stamp. No stamp of the cache is used twice, so it stands for the node and all that is on it."""
     demand: Demand
     others: tuple[Claim, ...]
     """What other pods claim on the node."""
     budget: Budget | None
     kept: Hashable
-    """What is kept there for nominated pods, which the stamp does not stand for."""
+    """The room that is kept there for nominated pods, which the stamp does not cover."""
 
 
 def _place_beside(
@@ -191,7 +191,7 @@ def hold_claim(view: View, column: int, positions: Mapping[str, int], claim: Cla
 
 
 def hold(view: View, column: int, positions: Mapping[str, int], uses: tuple[DeviceUse, ...], count: int) -> None:
-    """Add what a pod would hold to the requested numbers of a view's column; the view must be refreshed afterwards."""
+    """Add what a pod would hold to the requested amounts of a view's column; the caller must refresh the view."""
     requested = view.requested
     requested.count[column] += count
     for uuid, slots, memory, cores, exclusive, crowded in uses:

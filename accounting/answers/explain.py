@@ -1,6 +1,6 @@
-"""Why a pod does not fit a node, with the numbers.
+"""Why a pod does not fit on a node, with the numbers.
 
-Why it exists: the wire carries one short code per node; a person with a Pending pod needs to know which cards, how
+Why it exists: the wire has one short code per node, but people with a Pending pod need to know which cards refuse, how
 much is free and how much is wanted. It must not decide whether the pod fits. Invariant: the first reason has the code
 that filter gives for the node.
 """
@@ -35,8 +35,8 @@ def explain_node(
     """Return the pod's placement on a node, or the reasons against it, the deciding one first.
 
     `positions`: device position of each card UUID on the node. `blockers`: keys of the pods on the node whose
-    allocation cannot be read. `quota`: what the quotas of the pod's namespace say of it. `register`: why the node's
-    register cannot be read, if it cannot.
+    allocation cannot be read. `quota`: the verdict of the namespace's quotas on the pod. `register`: why the node's
+    register cannot be read, if so.
     """
     if pod.invalid:
         return tuple(Reason(Code.INVALID_REQUEST, str(invalid)) for invalid in pod.invalid)
@@ -67,13 +67,13 @@ def explain_node(
 
 
 def _added_without_budget(view: View, demand: Demand, snapshot: Snapshot, uuids: Mapping[int, str]) -> Total | None:
-    """Return what the pod would add with the cards that it would get if no quota limited it; None if it got none."""
+    """Return what the pod would add with the cards that it would get without quotas; None if it would get none."""
     placement = allocate_demand(view, demand, snapshot, dict(uuids))
     return None if placement is None else pod_total(demand.containers, placement.allocation)[0]
 
 
 def _budget_reasons(code: Code, budget: Budget, added: Total) -> tuple[Reason, ...]:
-    """Say of each limit that these cards pass what the pod would add, and that no other choice adds little enough."""
+    """Return a reason per limit that these cards exceed: what the pod would add, and that no choice adds less."""
     search = "none was found" if code is Code.SEARCH_LIMIT else "there are none"
     lefts = [(budget.memory, added.memory, " MiB"), (budget.cores, added.cores, " cores")]
     named = [(left, amount, unit) for left, amount, unit in lefts if left is not None]

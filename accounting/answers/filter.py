@@ -1,6 +1,6 @@
-"""Which nodes can take a pod, and why the others cannot.
+"""The nodes that can take a pod, and why the others cannot.
 
-Why it exists: this is the answer to kube-scheduler's filter. It must not know the wire. Invariant: it reads a snapshot
+Why it exists: this is the answer to kube-scheduler's filter. It must not know the wire. Invariants: it reads a snapshot
 and changes nothing; a pod's own booking never counts against it.
 """
 
@@ -20,9 +20,9 @@ from accounting.quota import UNLIMITED, Budget, QuotaCheck, within
 from accounting.state import BoolArray, Int32Array, Rows, Snapshot, View
 from accounting.status import CODE_NUMBER, Code
 
-#: Different questions whose hopeless nodes a snapshot remembers.
+#: The number of demands for which a snapshot remembers the hopeless nodes.
 _REMEMBERED = 64
-#: Below this share of all rows, fitting the asked rows alone costs less than fitting every row.
+#: Below this share of all rows, fitting only the asked rows costs less than fitting every row.
 _WORTH_TAKING = 0.5
 
 
@@ -35,11 +35,11 @@ def filter_nodes(
     verdicts: Verdicts | None = None,
     kept: Mapping[int, Snapshot] = MappingProxyType({}),
 ) -> Verdict:
-    """Judge the asked rows of a snapshot; -1 stands for a node that is not known.
+    """Judge the asked rows of a snapshot; -1 stands for an unknown node.
 
-    `own`: the row where this pod is booked already, and the one-row state of that node without it. `quota`: what the
-    quotas of the pod's namespace say of it. `verdicts`: what was said before on snapshots of the same cache. `kept`:
-    rows on which room is kept for pods that go before this one, and the one-row state of these nodes with that.
+    `own`: the row where this pod is already booked, and the one-row state of that node without it. `quota`: the verdict
+    of the namespace's quotas on the pod. `verdicts`: remembered verdicts on snapshots of the same cache. `kept`: rows
+    where room is kept from this pod, and the one-row state of each with that room taken.
     """
     if not pod.asks:
         return _uniform(len(rows), None)
@@ -59,7 +59,7 @@ def filter_demand(
     verdicts: Verdicts | None = None,
     kept: Mapping[int, Snapshot] = MappingProxyType({}),
 ) -> Verdict:
-    """Judge the asked rows for what a pod asks; see `filter_nodes`."""
+    """Judge the asked rows for a pod's demand; see `filter_nodes`."""
     known = rows >= 0
     few = len(rows) < _WORTH_TAKING * snapshot.columns
     if few and (verdicts is None or not verdicts.knows(snapshot, demand)):
@@ -76,7 +76,7 @@ def filter_demand(
 
 
 def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: Budget | None = None) -> BoolArray:
-    """Return (column,): whether each node can take the pod: cards, node-level rules and a budget together."""
+    """Return (column,): whether each node can take the pod, by cards, node-level rules and budget."""
     demand = Demand.of(pod)
     feasible = node_open(view, demand, snapshot)
     for part in demand.parts:
@@ -91,7 +91,7 @@ def feasible_on(view: View, pod: Pod, snapshot: Snapshot, budget: Budget | None 
 
 
 def node_open(view: View, demand: Demand, snapshot: Snapshot) -> BoolArray:
-    """Return (column,): whether a node may take a pod that asks this, apart from its cards."""
+    """Return (column,): whether each node may take a pod with this demand, apart from its cards."""
     is_open = _admits(view)
     for part in demand.parts:
         is_open = is_open & _count_fits(view, part, snapshot)
@@ -99,13 +99,13 @@ def node_open(view: View, demand: Demand, snapshot: Snapshot) -> BoolArray:
 
 
 def _admits(view: View) -> BoolArray:
-    """Return (column,): whether a node takes pods at all."""
+    """Return (column,): whether each node takes pods at all."""
     admits: BoolArray = view.nodes.registered & (view.requested.node_blocks == 0)
     return admits
 
 
 def _every_row(snapshot: Snapshot, demand: Demand, budget: Budget | None, verdicts: Verdicts | None) -> Verdict:
-    """Judge every row of a snapshot, of which some may have been judged before."""
+    """Judge every row of a snapshot; some verdicts may be remembered."""
     if verdicts is None or budget is not None:
         return _judge(snapshot, demand, snapshot, np.arange(snapshot.columns), budget)
     return verdicts.on_every_row(snapshot, demand, lambda view, rows: _judge(view, demand, snapshot, rows, None))
@@ -114,7 +114,7 @@ def _every_row(snapshot: Snapshot, demand: Demand, budget: Budget | None, verdic
 def _judge(view: View, demand: Demand, snapshot: Snapshot, rows: Rows, budget: Budget | None) -> Verdict:
     """Judge every column of a view; `rows` are their rows in the snapshot.
 
-    Of a pod that asks for cards of several vendors, the first part that does not fit speaks for a node.
+    If a pod asks for cards of several vendors, the first part that does not fit gives a node's code.
     """
     first, *others = (_judge_part(view, part, snapshot, rows, budget) for part in demand.parts)
     for other in others:
@@ -149,12 +149,12 @@ def _judge_part(view: View, demand: Demand, snapshot: Snapshot, rows: Rows, budg
 
 
 def _try_mig(verdict: Verdict, searched: Searched) -> None:
-    """Take in what the search on cards in MIG mode says of nodes where the pod does not fit on the others."""
+    """Add the verdict of the search on cards in MIG mode, for nodes where the pod does not fit on the other cards."""
     verdict.feasible[searched.feasible] = True
     verdict.unresolvable[searched.feasible] = False
     refused = searched.concerned & ~verdict.feasible
     by_number = np.isin(verdict.codes, [CODE_NUMBER[Code.NUMA_MISMATCH], CODE_NUMBER[Code.INSUFFICIENT_DEVICES]])
-    # A card gives several instances, so what is missing is memory and not cards.
+    # A card gives several instances, so memory is missing, not cards.
     verdict.codes[refused & by_number] = CODE_NUMBER[Code.INSUFFICIENT_MEMORY]
     verdict.codes[searched.limited] = CODE_NUMBER[Code.SEARCH_LIMIT]
     verdict.unresolvable[searched.limited] = False
@@ -163,7 +163,7 @@ def _try_mig(verdict: Verdict, searched: Searched) -> None:
 
 
 def _keep_budget(verdict: Verdict, view: View, demand: Demand, snapshot: Snapshot, mib: int) -> None:
-    """Refuse the nodes that fit but on which no choice of cards keeps the budget."""
+    """Refuse the nodes that fit but where no choice of cards stays within the budget."""
     columns = np.flatnonzero(verdict.feasible)
     kept = within(view.take(columns), demand, snapshot, mib)
     refused = columns[~kept.feasible]
@@ -176,7 +176,7 @@ def _keep_budget(verdict: Verdict, view: View, demand: Demand, snapshot: Snapsho
 
 
 def hopeless(demand: Demand, snapshot: Snapshot) -> BoolArray:
-    """Return (row,): the nodes that surely could not take such a pod even with every pod gone."""
+    """Return (row,): the nodes that certainly could not take such a pod even with every pod gone."""
     known = snapshot.hopeless.get(demand)
     if known is None:
         if len(snapshot.hopeless) >= _REMEMBERED:
@@ -191,7 +191,7 @@ def hopeless(demand: Demand, snapshot: Snapshot) -> BoolArray:
 
 
 def _node_level(view: View, codes: CodeArray, count_fits: BoolArray, cards: Int32Array) -> CodeArray:
-    """Let the reasons that concern the whole node go before those of its cards; the last one set wins."""
+    """Let the reasons of the whole node override those of its cards; the last one set wins."""
     codes[view.requested.node_blocks > 0] = CODE_NUMBER[Code.ALLOCATION_UNREADABLE]
     codes[~count_fits] = CODE_NUMBER[Code.INSUFFICIENT_NODE_COUNT]
     codes[cards == 0] = CODE_NUMBER[Code.NO_DEVICES]
@@ -200,7 +200,7 @@ def _node_level(view: View, codes: CodeArray, count_fits: BoolArray, cards: Int3
 
 
 def _card_count(view: View, demand: Demand, snapshot: Snapshot) -> Int32Array:
-    """Return (column,): how many cards of the demand's vendor each node registers."""
+    """Return (column,): the number of registered cards of the demand's vendor."""
     of_vendor = accepted_vendor(view, demand.selection, snapshot)
     if of_vendor is None:
         return view.nodes.card_count
@@ -209,7 +209,7 @@ def _card_count(view: View, demand: Demand, snapshot: Snapshot) -> Int32Array:
 
 
 def _count_fits(view: View, demand: Demand, snapshot: Snapshot) -> BoolArray:
-    """The kubelet's own count never shrinks before a pod ends, so a pod needs its peak count."""
+    """Return (column,): whether the kubelet's count suffices. It never shrinks before a pod ends: the peak counts."""
     need = requested_total(demand.containers)[0].count
     number = snapshot.vendors.get(demand.selection.vendor, 0)
     allocatable = view.count_allocatable_of(number)

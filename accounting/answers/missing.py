@@ -1,10 +1,10 @@
-"""What nodes lack for a pod that they refuse, and which nodes lack least.
+"""What nodes lack for a pod that they refuse, and the nodes that lack least.
 
-Why it exists: "no room" helps nobody; "node n7 lacks 2048 MiB on one card" says what to free. It must not decide
-whether a pod fits. Invariant: it reads a snapshot and changes nothing; the order of nodes is full: what they lack, then
-the name's rank.
+Why it exists: "no room" does not help, but "node n7 lacks 2048 MiB on one card" says what to free. It must not decide
+whether a pod fits. Invariants: it reads a snapshot and changes nothing; the order of nodes is full: what they lack,
+then the name's rank.
 
-Only the container that found no cards is looked at, on the copy of the node that it was fitted on. Nodes that would
+Only the container that found no cards is considered, on the copy of the node on which it was fitted. Nodes that would
 refuse the pod even when empty are left out.
 """
 
@@ -20,11 +20,11 @@ from accounting.pod import DeviceRequest, Pod
 from accounting.state import Int64Array, Rows, Snapshot, View
 from accounting.status import Code
 
-#: A whole card, in the unit in which lacks are added up.
+#: A whole card, in the unit of added-up lacks.
 _WHOLE = 1_000_000
 #: A card that no eviction opens for the container.
 _NEVER = 1 << 50
-#: From this rank on it is only other pods that keep the container off a card.
+#: From this rank on only other pods keep the container off a card.
 _OPEN_RANK = CHECKS.index(Code.DEVICE_OVERCOMMITTED)
 
 
@@ -39,7 +39,7 @@ class CardLack(NamedTuple):
     """Percent."""
     slots: int
     occupied: bool
-    """The container wants the card for itself, and others hold it; or another holds it exclusively."""
+    """Whether exclusive use is in the way: the container wants the card alone, or another pod has it alone."""
 
 
 class Near(NamedTuple):
@@ -49,11 +49,11 @@ class Near(NamedTuple):
     container: int
     """Position of the container that found no cards."""
     cards: tuple[CardLack, ...]
-    """As many cards as the container asks for, those that lack least; the ones that lack nothing are left out."""
+    """Of as many cards as the container asks for, those that lack least: the ones that lack something."""
 
 
 def nearest(snapshot: Snapshot, pod: Pod, rows: Rows, most: int) -> list[Near]:
-    """Return at most `most` of the rows, which all refuse the pod: those that lack least first."""
+    """Return at most `most` of the rows, all of which refuse the pod, in the order of what they lack."""
     found: list[tuple[int, int, Near]] = []
     for part in Demand.of(pod).parts if pod.asks and not pod.invalid else ():
         view = snapshot.take(rows)
@@ -98,7 +98,7 @@ class _Lacks:
         self._order = np.argsort(self._cost, axis=0, kind="stable")
 
     def least(self, columns: Rows, name_rank: Int64Array, most: int) -> list[tuple[int, int]]:
-        """Return (what is lacking, column) of the columns that lack least; those that never fit are left out."""
+        """Return (lack, column) of the columns that lack least; columns that never fit are left out."""
         if self._count > len(self._order):
             return []
         costs = np.take_along_axis(self._cost, self._order[: self._count], axis=0).sum(axis=0)[columns]
@@ -106,7 +106,7 @@ class _Lacks:
         return [(int(costs[place]), int(columns[place])) for place in order if costs[place] < _NEVER]
 
     def cards(self, column: int) -> tuple[CardLack, ...]:
-        """Return the cards of a column that the container would get, as far as they lack something."""
+        """Return the cards of a column that the container would get and that lack something."""
         return tuple(
             CardLack(
                 card,

@@ -1,8 +1,8 @@
-"""Why single cards refuse a container, and which of the reasons speaks for the node.
+"""Why single cards refuse a container, and which reason becomes the node's code.
 
-Why it exists: a node has one code on the wire, and the most useful one is that of the card that came closest to
-fitting. It must not know names or texts. Invariant: the checks are the same as in `card_fit.fitting_cards`, so a card
-without a rejection is exactly a card that fits.
+Why it exists: a node has one code on the wire, and the code of the card that came closest to fitting is the most useful
+one. It must not know names or texts. Invariant: the checks are those of `card_fit.fitting_cards`, so a card has no
+rejection exactly if it fits.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ from accounting.pod import DeviceRequest
 from accounting.state import BoolArray, Int32Array, Rows, Snapshot, View
 from accounting.status import CODE_NUMBER, Code
 
-#: The checks in order. A card's rejection is its first failed check; the later it failed, the closer it came.
+#: The checks in order. A card's rejection is its first failed check; the later that is, the closer the card came.
 CHECKS: tuple[Code, ...] = (
     Code.TYPE_MISMATCH,
     Code.MODE_MISMATCH,
@@ -64,7 +64,7 @@ def card_ranks(
     cores = (free_cores >= request.cores) & ((request.cores > 0) | (free_cores > 0) | (nodes.cores == 0))
     modes = accepted_modes(view, selection, snapshot)
     if len(snapshot.layouts) > 1:
-        # An instance has its memory and its cores from its place, and nobody else has a part of it.
+        # An instance has its memory and cores from its place, and shares them with no other pod.
         in_mig = nodes.layout > 0
         with_mig = accepted_modes(view, selection, snapshot, mig=True)
         modes = modes if modes is None else modes | (in_mig if with_mig is None else in_mig & with_mig)
@@ -86,7 +86,7 @@ def card_ranks(
         cores,
         unused if whole else None,
     ]
-    # The rank is the number of checks passed before the first failure. Another vendor's cards are as good as none.
+    # The rank is the number of checks passed before the first failure. Another vendor's cards count as absent.
     of_vendor = accepted_vendor(view, selection, snapshot)
     present = nodes.present if of_vendor is None else nodes.present & of_vendor
     alive = present.copy()
@@ -109,7 +109,8 @@ def node_codes(part: View, fit: Fit, demand: Demand, snapshot: Snapshot, columns
         request, assignment = demand.containers[position].request, fit.assignments.get(position)
         if request is None or assignment is None:
             continue
-        # All columns are ranked, although other containers failed in some: arrays of few columns cost by the call.
+        # All columns are ranked, although other containers failed in some: with few columns the number of calls costs
+        # most.
         assignment = assignment if len(columns) == assignment.shape[1] else assignment.take(columns)
         here = failed_at == position
         codes[here] = _codes(card_ranks(part, assignment, request, demand, snapshot), request.count)[here]

@@ -1,6 +1,6 @@
-"""The state of every card, and everything that is wrong, for people and for checks.
+"""The state of every card, and all problems, for people and for checks.
 
-Why it exists: verify and the lists of the API show the same rows. It must not know JSON. Invariant: everything here is
+Why it exists: verify and the API's lists show the same rows. It must not know JSON. Invariant: everything here is
 recomputed from the cache's records and nodes, in a full order.
 """
 
@@ -36,11 +36,11 @@ class DeviceReport:
     blocked: tuple[ProblemCode, ...]
     pods: tuple[str, ...]
     overlapping: bool = False
-    """Instances of several pods lie on the same part of the card."""
+    """Whether instances of several pods overlap on the card."""
 
     @property
     def free(self) -> Resources:
-        """Capacity - requested; negative where more is held than there is."""
+        """Capacity - requested; negative if more is held than there is."""
         return Resources(*(whole - used for whole, used in zip(self.capacity, self.requested, strict=True)))
 
 
@@ -71,24 +71,24 @@ def node_report(cache: Cache | Dump, node: str) -> list[DeviceReport]:
 
 
 class FoundProblems:
-    """Everything wrong with nodes, cards and pods, gathered while the cards are gone through."""
+    """Collects the problems of nodes, cards and pods while the caller goes through the cards."""
 
     def __init__(self, cache: Cache | Dump) -> None:
         self._found = set(cache.pod_problems)
         self._nodes_of: dict[str, list[str]] = defaultdict(list)
 
     def see_node(self, node: Node | None) -> None:
-        """Take what is wrong with a node's object."""
+        """Add the problems of a node's object."""
         self._found.update(() if node is None else node.problems)
 
     def see_card(self, report: DeviceReport) -> None:
-        """Take what is wrong with a card."""
+        """Add the problems of a card."""
         if report.device is not None:
             self._nodes_of[report.uuid].append(report.node)
         self._found.update(_device_problems(report))
 
     def all(self) -> set[Problem]:
-        """Return the problems, once every node and card was seen."""
+        """Return the problems, after every node and card was added."""
         for uuid, nodes in self._nodes_of.items():
             if len(nodes) > 1:
                 message = f"is registered on the nodes {', '.join(nodes)}"
@@ -97,7 +97,7 @@ class FoundProblems:
 
 
 def problems(cache: Cache) -> list[Problem]:
-    """Return everything wrong with nodes, cards and pods, sorted."""
+    """Return the problems of nodes, cards and pods, sorted."""
     found = FoundProblems(cache)
     for node in cache.nodes.values():
         found.see_node(node)
@@ -113,7 +113,7 @@ def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
     nodes = snapshot.nodes
     counts[ProblemCode.ORPHANED_DEVICE] = cache.orphans()
     counts[ProblemCode.OVERCOMMITTED] = int(np.count_nonzero(snapshot.overcommitted))
-    # A card of two nodes has one interned number in several present cells.
+    # A card that two nodes register has one interned number in several present cells.
     _, times = np.unique(nodes.uuid_id[nodes.present], return_counts=True)
     counts[ProblemCode.DUPLICATE_DEVICE] = int(np.count_nonzero(times > 1))
     for node in cache.nodes.values():
@@ -173,7 +173,7 @@ def _device_problems(report: DeviceReport) -> Iterator[Problem]:
     where = f"node {report.node} device {report.uuid}"
     if report.device is None:
         message = f"is not registered any more but held by {', '.join(report.pods)}"
-        # It has capacity 0, so it is over-committed as well; that would say the same again.
+        # It has capacity 0, so it would also be reported as over-committed, for the same cause.
         yield Problem(ProblemCode.ORPHANED_DEVICE, where, message)
     elif report.overcommitted:
         short = [

@@ -1,9 +1,9 @@
-"""What filter says of nodes, and what it said of every node for the demands that were asked last.
+"""Filter's verdicts on nodes, remembered for the latest demands.
 
 Why it exists: pods of one template come one after another, and between two of them one or two nodes change; judging
-10,000 nodes again for each is most of what filter costs. It must not know how a node is judged. Invariant: what is
-returned is what judging every row anew would return. So nothing is kept of a demand for which some node had to be
-searched: there nodes share a limit of steps, and one node's outcome may depend on the others.
+10,000 nodes again for each would be most of filter's cost. It must not know how a node is judged. Invariant: the result
+equals judging every row again. So nothing is kept of a demand for which some node needed the exact search: nodes share
+its steps, so one node's outcome may depend on the others.
 """
 
 from collections import OrderedDict
@@ -17,9 +17,9 @@ import numpy.typing as npt
 from accounting.demand import Demand
 from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
 
-#: Demands for which verdicts are kept.
+#: The number of demands for which verdicts are kept.
 _REMEMBERED = 64
-#: Above this share of changed rows, judging every row costs less than picking out some.
+#: Above this share of changed rows, judging every row costs less than selecting some.
 _WORTH_TAKING = 0.25
 
 CodeArray = npt.NDArray[np.uint8]
@@ -28,20 +28,20 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One entry per asked row: whether it fits, else a code's number and whether no eviction could help."""
+    """One entry per asked row: whether it fits; if not, a code's number and whether no eviction could help."""
 
     feasible: BoolArray
     codes: CodeArray
     unresolvable: BoolArray
     searched: int = 0
-    """Nodes that needed the exact search; those that it could not decide have the code SearchLimit."""
+    """The number of nodes that needed the exact search; undecided ones have the code SearchLimit."""
 
     def of(self, rows: Rows) -> "Verdict":
         """Return the entries of these rows, in new arrays."""
         return Verdict(self.feasible[rows], self.codes[rows], self.unresolvable[rows], self.searched)
 
     def put(self, where: Rows, other: "Verdict") -> None:
-        """Write another verdict's entries over the ones at these places, one each."""
+        """Replace the entries at these places by those of another verdict, one each."""
         self.feasible[where], self.codes[where] = other.feasible, other.codes
         self.unresolvable[where] = other.unresolvable
 
@@ -57,25 +57,25 @@ class _Kept(NamedTuple):
 
 
 class Verdicts:
-    """The last verdicts on every row of one cache's snapshots, by demand."""
+    """Remembers the last verdicts on every row of one cache's snapshots, by demand."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Demand, _Kept] = OrderedDict()
         self._asked_once: OrderedDict[Demand, None] = OrderedDict()
 
     def knows(self, snapshot: Snapshot, demand: Demand) -> bool:
-        """Whether a pod of this demand was asked about since nodes changed last."""
+        """Whether a pod with this demand was asked about since nodes last changed."""
         kept = self._kept.get(demand)
         return kept is not None and kept.node_generation == snapshot.node_generation
 
     def on_every_row(self, snapshot: Snapshot, demand: Demand, judge: Judge) -> Verdict:
-        """Return the verdict on every row. From a demand's third question on only rows that changed since are judged.
+        """Return the verdict on every row. From a demand's third question on, only changed rows are judged.
 
-        The arrays belong to this object: they must not be written. No quota may have a say.
+        The caller must not write to the arrays. Only for pods that no quota limits.
         """
         kept = self._kept.pop(demand, None)
         if kept is None and demand not in self._asked_once:
-            # A demand that does not come again takes no memory, and drives out none that does.
+            # A demand that does not come again takes no memory, and replaces none that does.
             _remember(self._asked_once, demand, None)
             return judge(snapshot, np.arange(snapshot.columns))
         verdict = self._again(snapshot, kept, judge)

@@ -1,6 +1,6 @@
 """Choosing cards for the containers of one pod, on many nodes at once.
 
-It knows snapshots and one pod. It must not know quotas, other pods' claims or the wire.
+It knows snapshots and one pod. It must not know quotas, other pods' claims or the wire formats.
 """
 
 from accounting.cards.assignment import Assignment

@@ -1,8 +1,8 @@
 """What the pod being fitted has put on the cards so far.
 
-Why it exists: sidecars and apps are fitted on one shared copy of a node and each init on its own fork of it; this is
-the difference between such a copy and the snapshot, so that nothing of the snapshot is copied or changed. It must not
-choose cards. Invariant: an empty assignment costs nothing.
+Why it exists: sidecars and apps are fitted on one shared copy of a node, and each init on its own fork of it. An
+assignment is the difference between such a copy and the snapshot, so the snapshot is neither copied nor changed. It
+must not choose cards. Invariant: an empty assignment costs nothing.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Assignment:
     cores: Int64Array | None = None
     exclusive: BoolArray | None = None
     cells: list[Rows] = field(default_factory=list)
-    """Flat numbers of the cells that were booked."""
+    """The flat numbers of the booked cells."""
 
     @classmethod
     def of(cls, view: View) -> "Assignment":
@@ -31,7 +31,7 @@ class Assignment:
         return cls((view.devices, view.columns))
 
     def fork(self) -> "Assignment":
-        """Return a copy that can be booked on its own."""
+        """Return a copy that can be booked separately."""
         return Assignment(
             self.shape,
             None if self.slots is None else self.slots.copy(),
@@ -42,7 +42,7 @@ class Assignment:
         )
 
     def take(self, columns: Rows) -> "Assignment":
-        """Return the assignment on these columns; which cells were booked is not kept."""
+        """Return the assignment on these columns, without the numbers of booked cells."""
         return Assignment(
             (self.shape[0], len(columns)),
             None if self.slots is None else self.slots.take(columns, axis=1),
@@ -52,7 +52,7 @@ class Assignment:
         )
 
     def column(self, column: int) -> "Assignment":
-        """Return the assignment on one column, with the cells that were booked."""
+        """Return the assignment on one column, with the numbers of booked cells."""
         assignment = self.take(np.array([column]))
         columns = self.shape[1]
         assignment.cells = [cells[cells % columns == column] // columns for cells in self.cells]
@@ -64,7 +64,7 @@ class Assignment:
             self.slots = np.zeros(self.shape, np.int32)
             self.memory = np.zeros(self.shape, np.int64)
             self.cores = np.zeros(self.shape, np.int64)
-        # One container takes a card at most once, so no cell is named twice and plain indexed addition is right.
+        # One container takes a card at most once, so no cell appears twice and plain indexed addition is correct.
         self.slots.reshape(-1)[cells] += 1
         self.memory.reshape(-1)[cells] += memory
         if cores:

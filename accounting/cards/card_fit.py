@@ -1,8 +1,8 @@
-"""Can this card take this row? The one place where that is decided.
+"""Whether a card can take a row. Only this module decides that.
 
 Why it exists: the greedy choice, the exact search and the reasons of a refusal must never differ about a card. It must
-not choose cards, nor know which container asks. Invariant: what fits beside some rows also fits beside fewer of them;
-the exact search relies on that.
+not choose cards, nor know which container asks. Invariant: a row that fits beside some rows also fits beside fewer of
+them; the exact search relies on that.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def memory_of(view: View, request: DeviceRequest, cells: Rows) -> Int64Array | i
 
 
 def wanted_memory(view: View, request: DeviceRequest) -> Int64Array | int:
-    """Return the MiB that a request wants of each card: one number, or an array for a percentage."""
+    """Return the MiB that a request asks of each card: one number, or an array for a percentage."""
     if not request.memory_percentage:
         return request.memory
     return _share(view.nodes.memory, request)
@@ -33,8 +33,8 @@ def wanted_memory(view: View, request: DeviceRequest) -> Int64Array | int:
 def _share(capacity: Int64Array, request: DeviceRequest) -> Int64Array:
     """Return a percentage of each capacity.
 
-    Of a card that does not tell its memory (GB10 registers 0) no part can be promised: it would have to be 1 MiB at
-    least. A whole card can be given all the same.
+    A card that registers no memory (GB10 registers 0) can give no percentage, which would be at least 1 MiB. It can
+    still be given as a whole card.
     """
     share: Int64Array = capacity * request.memory_percentage // 100
     return share if request.whole else share + (capacity == 0)

@@ -1,9 +1,9 @@
-"""Which sets of a pod's containers a card can take together.
+"""The sets of a pod's containers that a card can take together.
 
-Why it exists: the exact search decides on a few kinds of cards instead of thousands of cells. A card's kind says for
-every set of sidecars and apps whether they fit on it together, and for every init whether it fits beside a set of the
+Why it exists: the exact search looks at a few kinds of cards instead of thousands of cells. A card's kind tells, for
+every set of sidecars and apps, whether they fit on it together, and for every init, whether it fits beside a set of the
 sidecars before it; cards of one kind are interchangeable. It must not decide about a pod. Invariant: every answer comes
-from `card_fit.fitting_cards`, by laying the same rows on every card at once.
+from `card_fit.fitting_cards`, with the same rows put on every card at once.
 
 A set is an integer whose bit j stands for the j-th container of `Phases.shared`.
 """
@@ -20,16 +20,16 @@ from accounting.phases import Phases
 from accounting.pod import DeviceRequest
 from accounting.state import BoolArray, Int64Array, Rows, View
 
-#: Up to this many sets are asked of every card; with more, cards are sorted by their numbers first.
+#: Up to this many sets, every card is asked about each; with more, cards are sorted by their numbers first.
 _FEW_SETS = 16
-#: With more sets than this, cards of different numbers are of different kinds; to ask for every set would cost more.
+#: With more sets than this, cards with different numbers are different kinds; asking about every set would cost more.
 _MOST_SETS = 256
-#: Answers that are brought together before they are numbered anew.
+#: The number of answers that are combined before kinds are numbered again.
 _WORD_BITS = 16
 
 
 class ContainerSets:
-    """Answers about sets of containers on every card of a view; kept, since sets build on smaller ones."""
+    """Answers about sets of containers on every card of a view; remembered, since sets build on smaller ones."""
 
     def __init__(self, view: View, phases: Phases, accepted: BoolArray | None, *, mutex: bool) -> None:
         self.view = view
@@ -41,7 +41,7 @@ class ContainerSets:
 
     @property
     def usable(self) -> BoolArray:
-        """(device, column) The cards that take anything at all of this pod."""
+        """(device, column): the cards that can take any container of this pod."""
         usable = self.view.requested.usable
         return usable if self._accepted is None else usable & self._accepted
 
@@ -58,7 +58,7 @@ class ContainerSets:
         return known
 
     def beside(self, init: int, rows: int) -> BoolArray:
-        """Return (device, column): the cards that can take an init while they hold this set."""
+        """Return (device, column): the cards that can take an init beside this set."""
         container, before = self.phases.inits[init]
         rows &= (1 << before) - 1
         known = self._beside.get((init, rows))
@@ -75,7 +75,7 @@ class ContainerSets:
         return fitting_cards(self.view, self._holding(rows), request, self._accepted, mutex=self._mutex)
 
     def _holding(self, rows: int) -> Assignment:
-        """Return what every card would hold of the pod if it had this set."""
+        """Return what every card would hold of the pod with this set on it."""
         assignment = Assignment.of(self.view)
         asked = [each.request for place, each in enumerate(self.phases.shared) if rows >> place & 1]
         if not asked:
@@ -94,13 +94,13 @@ class Kinds:
     """The kinds of cards in a view."""
 
     of: Int64Array
-    """(device, column) The number of each card's kind."""
+    """(device, column): the number of each card's kind."""
     cells: Rows
-    """(kind,) A card of each kind, by its flat number."""
+    """(kind,): the flat number of one card of each kind."""
 
 
 def kinds_of(container_sets: ContainerSets) -> Kinds:
-    """Number the cards' kinds. The numbers depend on what the cards are and on nothing else."""
+    """Number the cards' kinds. The numbers depend only on the cards' properties."""
     sets = (1 << len(container_sets.phases.shared)) + sum(1 << before for _, before in container_sets.phases.inits)
     if sets <= _FEW_SETS:
         return _by_sets(container_sets)
@@ -128,7 +128,7 @@ def _by_sets(container_sets: ContainerSets) -> Kinds:
 
 
 def _numbers(container_sets: ContainerSets) -> list[Int64Array]:
-    """Return the numbers of a card on which every answer depends."""
+    """Return the numbers of each card that decide every answer."""
     view, phases = container_sets.view, container_sets.phases
     asked = [each.request for each in phases.shared] + [each.request for each, _ in phases.inits]
     keys = [
@@ -142,19 +142,19 @@ def _numbers(container_sets: ContainerSets) -> list[Int64Array]:
         keys.append(view.nodes.memory)
     of_one = [request for request in dict.fromkeys(asked) if request.one_size]
     keys += [of_one_size(view, Assignment.of(view), request).astype(np.int64) for request in of_one]
-    # What cannot be used at all is of one kind.
+    # Cards that cannot be used at all are one kind.
     return [np.where(container_sets.usable, key, 0) for key in keys]
 
 
 def _numbered(keys: list[Int64Array]) -> Kinds:
-    """Give equal combinations of keys equal small numbers, in the order of the keys' values."""
+    """Number the combinations of keys: equal ones get equal small numbers, in the order of the keys' values."""
     numbers = np.zeros(keys[0].shape, np.int64)
     for key in keys:
         dense, count = _dense(key)
         numbers = _dense(numbers * count + dense)[0]
     flat = numbers.reshape(-1)
     cells = np.zeros(int(flat.max(initial=-1)) + 1, np.intp)
-    # Written backwards, so that the first card of each kind stands for it.
+    # Written in reverse, so that the first card of each kind represents it.
     cells[flat[::-1]] = np.arange(len(flat) - 1, -1, -1)
     return Kinds(numbers, cells)
 

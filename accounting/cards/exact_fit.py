@@ -1,10 +1,10 @@
-"""Nodes where the greedy choice found no cards: which of them can take the pod all the same.
+"""Deciding exactly which nodes can take a pod where the greedy choice found no cards.
 
-Why it exists: a pod must never be refused by a node that has a placement for it. A necessary test over whole arrays
-rules out the hopeless nodes; nodes that have the same kinds of cards in the same numbers are one question, and the
-exact search decides each question once. It must not prefer one card to another. Invariants: without a limit the answer
-is exact; the steps of all questions together are bounded, shared out in an order that depends on the questions alone,
-and the same view and pod give the same answer. A node alone gets at least the steps that it gets among others.
+Why it exists: a node that has a placement for a pod must never refuse it. A necessary test over whole arrays rules out
+hopeless nodes; nodes with the same numbers of the same kinds of cards form one question, and the exact search decides
+each question once. It must not prefer one card to another. Invariants: without a limit the answer is exact; the steps
+of all questions together are bounded and shared out in an order that depends only on the questions, so the same view
+and pod give the same answer. A node alone gets at least the steps that it gets among others.
 """
 
 from collections import Counter
@@ -21,25 +21,25 @@ from accounting.cards.search import ANY_NUMA, Group, Outcome, Question, Search, 
 from accounting.phases import Phases
 from accounting.state import BoolArray, Int64Array, Rows, View
 
-#: Steps of the exact search for all nodes of one question together; about 1 microsecond each.
+#: The most steps of the exact search for all nodes of one pod together; about 1 microsecond each.
 STEPS = 16_384
-#: What a question gets at least, as long as steps are left: more than most questions need. Less would decide nothing.
+#: The least steps of a question, while steps are left: more than most questions need. Fewer would decide nothing.
 _LEAST_STEPS = 512
-#: Pods with more sidecars and apps that ask for cards are not searched.
+#: Pods with more sidecars and apps with cards than this are not searched.
 _MOST_CONTAINERS = 24
-#: With more of them, the necessary test looks at single containers and at all together only.
+#: With more of them than this, the necessary test looks only at single containers and at all together.
 _EVERY_SUBSET = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the exact search says of each column of a view."""
+    """The exact search's verdict on each column of a view."""
 
     feasible: BoolArray
     limited: BoolArray
-    """Not decided: the steps ran out."""
+    """(column,): not decided, because the steps ran out."""
     searched: int
-    """Columns that needed the exact search."""
+    """The number of columns that needed the exact search."""
 
 
 class KindTable:
@@ -60,14 +60,14 @@ class KindTable:
         return known[kind]
 
     def beside(self, kind: int, init: int, rows: int) -> bool:
-        """Whether it can take an init while it holds the set."""
+        """Whether it can take an init beside the set."""
         known = self._beside.get((init, rows))
         if known is None:
             known = self._beside[init, rows] = self.container_sets.beside(init, rows)[0].tolist()
         return known[kind]
 
     def useful(self) -> BoolArray:
-        """(kind,) Whether such a card can take anything at all."""
+        """(kind,): whether such a card can take any container."""
         shared, inits = self.container_sets.phases.shared, self.container_sets.phases.inits
         alone = [self.container_sets.together(1 << j) for j in range(len(shared))]
         alone += [self.container_sets.beside(init, 0) for init in range(len(inits))]
@@ -120,7 +120,7 @@ def decide(view: View, phases: Phases, accepted: BoolArray | None, preference: P
 def known_placement(
     view: View, phases: Phases, accepted: BoolArray | None, preference: Preference, *, mutex: bool
 ) -> dict[int, list[int]] | None:
-    """Return the placement by which `decide` says yes to a view's one column without a search; None if it needs one."""
+    """Return the placement that `decide` finds for a view's one column without a search; None if it needs one."""
     for fullest in (True, False):
         found = place_largest_first(view, phases, accepted, preference, fullest=fullest, mutex=mutex)
         if found.feasible[0]:
@@ -135,7 +135,7 @@ def _part(view: View, accepted: BoolArray | None, columns: Rows) -> tuple[View, 
 
 
 def numa_of(view: View, preference: Preference) -> Int64Array | None:
-    """Return (device, column): the NUMA node where it limits what a container takes, else ANY_NUMA; or None."""
+    """Return (device, column): the NUMA node where it limits a container's cards, else ANY_NUMA; None if nowhere."""
     bound = bound_columns(view, preference)
     return None if bound is None else np.where(bound, view.nodes.numa.astype(np.int64), ANY_NUMA)
 
@@ -146,12 +146,12 @@ def numa_of(view: View, preference: Preference) -> Int64Array | None:
 def _hopeful(
     view: View, phases: Phases, accepted: BoolArray | None, preference: Preference, *, mutex: bool
 ) -> BoolArray:
-    """Return (column,): False where some container alone, or all together, ask for more than there is."""
+    """Return (column,): False where one container alone, or all together, ask for more than there is."""
     empty = Assignment.of(view)
     hopeful = np.ones(view.columns, np.bool_)
     asked = [each.request for each in phases.shared]
     requests = dict.fromkeys([*asked, *(container.request for container, _ in phases.inits)])
-    # The largest first: a pod that is too large for every node costs one look.
+    # Largest first, so that a pod that is too large for every node costs one look.
     for request in sorted(requests, key=lambda request: (-request.memory, -request.memory_percentage)):
         if not hopeful.any():
             return hopeful
@@ -176,9 +176,9 @@ def _hopeful(
 
 
 def _large_rows(view: View, usable: BoolArray, phases: Phases) -> BoolArray:
-    """Return (column,): False where the cards have too few places for the rows of at least some size.
+    """Return (column,): False where the cards have too few places for all rows of at least some size.
 
-    So many rows of the smallest of them would have to fit; a card takes at most one row of each container.
+    As many rows of the smallest of these sizes would have to fit; a card takes at most one row of each container.
     """
     enough_places = np.ones(view.columns, np.bool_)
     asked = [each.request for each in phases.shared]
@@ -199,7 +199,7 @@ def _sum(array: Int64Array) -> Int64Array:
 
 
 def _possible(table: KindTable, counts: Int64Array) -> BoolArray:
-    """Return (question,): False where some containers together need more cards than all cards can take of them.
+    """Return (question,): False where some containers together need more places than all cards have for them.
 
     `counts`: (question, kind). The containers: every set of sidecars and apps, and every set of the sidecars before an
     init with that init.
@@ -235,22 +235,22 @@ def _possible(table: KindTable, counts: Int64Array) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class _Questions:
-    """Different nodes, as far as the pod is concerned."""
+    """The different nodes, from the pod's point of view."""
 
     of: Rows
-    """(column,) Which of them the column is."""
+    """(column,): the question of each column."""
     states: list[State]
     columns: list[int]
-    """How many columns each of them stands for."""
+    """(question,): the number of columns of each."""
     counts: Int64Array
-    """(question, kind) Cards."""
+    """(question, kind): the number of cards."""
 
 
 def _questions(table: KindTable, numa: Int64Array | None) -> _Questions:
     kinds = table.kinds.of
     useful = table.useful()
     numbers = kinds + 1 if numa is None else kinds + 1 + (numa - ANY_NUMA) * (len(useful) + 1)
-    # Equal nodes have equal rows, whatever the order of their cards. Big-endian, so that bytes sort as numbers do.
+    # Equal nodes get equal rows, whatever the order of their cards. Big-endian, so that bytes sort like numbers.
     rows = np.sort(np.where(useful[kinds], numbers, 0).T, axis=1).astype(">i8")
     keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
     _, first, of, columns = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
@@ -269,9 +269,9 @@ def _questions(table: KindTable, numa: Int64Array | None) -> _Questions:
 
 
 def _ask_all(table: KindTable, questions: _Questions) -> list[Outcome]:
-    """Answer every question; the steps are shared out evenly, what one does not need goes to those after it.
+    """Answer every question. Steps are shared out evenly, and unused ones go to later questions.
 
-    With very many questions the first ones get what most questions need, and the last ones get none.
+    With very many questions the first ones get as many as most questions need, and the last ones none.
     """
     outcomes = [Outcome.IMPOSSIBLE] * len(questions.states)
     possible = np.flatnonzero(_possible(table, questions.counts)).tolist()

@@ -1,15 +1,16 @@
 """Fitting one pod on many nodes at once.
 
 Why it exists: filter, bind and explain must agree, so they share this one algorithm. It must not know names, codes or
-texts. Invariant: it reads a view and changes nothing in it; all or nothing per node.
+texts. Invariants: it reads a view and changes nothing in it; per node all containers get cards or none does.
 
-Sidecars and apps are fitted one after another on one shared copy of each node. Then each init, in spec order, is
-fitted on its own fork, which holds only the sidecars declared before it. The choice of cards is greedy at first,
-container by container. Where that fails and other cards for an earlier container could have helped, the exact search
-decides (`exact_fit`), and the cards are those of the first placement in the order of preference (`lookahead`).
+Sidecars and apps are fitted one after another on one shared copy of each node. Then each init, in spec order, is fitted
+on its own fork, which has only the sidecars declared before it. Cards are first chosen greedily, container by
+container. Where that fails and other cards for an earlier container could have helped, the exact search decides
+(`exact_fit`), and the cards are those of the first placement in the order of preference (`lookahead`).
 
-Only a yes or no is needed for filter. There the last container, unless an init, and every init need no choice of cards,
-because nothing is fitted after them on the same copy. A sidecar with only inits after it still needs one: they see it.
+Filter needs only a yes or no. Then the inits and the last sidecar or app need no choice of cards, because nothing is
+fitted after them on the same copy. A sidecar that has only inits after it still needs one, because they are fitted
+beside it.
 """
 
 from dataclasses import dataclass, field
@@ -36,24 +37,24 @@ class Fit:
 
     feasible: BoolArray
     failed_at: Int32Array
-    """(column,) Position of the first container that found no cards by the greedy choice; -1 if none failed."""
+    """(column,): position of the first container that found no cards by the greedy choice; -1 if none failed."""
     limited: BoolArray
-    """(column,) Not decided, because the exact search ran out of steps."""
+    """(column,): not decided, because the exact search ran out of steps."""
     searched: int = 0
-    """Columns that went to the exact search."""
+    """The number of columns that went to the exact search."""
     assignments: dict[int, Assignment] = field(default_factory=dict)
-    """Container position -> the copy on which it was fitted. In a failed column it is as that container saw it."""
+    """Container position -> the copy on which it was fitted, in a failed column as it was at that moment."""
     chosen: dict[int, list[Rows]] = field(default_factory=dict)
-    """Container position -> the chosen device position per column, one array per card, in order of preference."""
+    """Container position -> the chosen device positions, one (column,) array per card, in order of preference."""
 
 
 def fit_pod(
     view: View, demand: Demand, snapshot: Snapshot, *, choose_cards: bool, wanted: BoolArray | None = None
 ) -> Fit:
-    """Fit a pod on every column of a view. With `choose_cards` the cards of every container are returned.
+    """Fit a pod on every column of a view. `choose_cards`: also return the cards of every container.
 
-    `snapshot` gives the interned numbers of UUIDs, models and modes; the view may be a part of it. `wanted`, (column,):
-    columns where a yes matters; the exact search leaves out the others.
+    `snapshot` has the interned numbers of UUIDs, models and modes; the view may be a part of it. `wanted`, (column,):
+    the columns where a yes matters; the exact search skips the others.
     """
     fitting = _Fitting(view, demand, snapshot, choose_cards=choose_cards)
     fit = fitting.run()
@@ -81,7 +82,7 @@ def _search(fitting: "_Fitting", columns: Rows, demand: Demand, snapshot: Snapsh
         alone.look_ahead()
         _merge(fit, column, alone.run())
     if fitting.topologies or len(fitting.links) > 1:
-        # Links may have led the greedy choice astray where that without them, which filter makes, succeeds.
+        # Links may make the greedy choice fail where filter's choice, made without them, succeeds.
         for column in columns[decision.limited].tolist():
             alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
             alone.topologies = alone.links = ()
@@ -103,7 +104,7 @@ def _merge(fit: Fit, column: int, alone: Fit) -> None:
 
 
 class _Fitting:
-    """One run of the algorithm."""
+    """One run of the algorithm on one view."""
 
     def __init__(self, view: View, demand: Demand, snapshot: Snapshot, *, choose_cards: bool) -> None:
         self.view = view
@@ -111,7 +112,7 @@ class _Fitting:
         self.lookahead: Lookahead | None = None
         """Chooses the cards of sidecars and apps, on a view of one column that has a placement."""
         self.preference = Preference(demand.policies, numa_bind=demand.selection.numa_bind)
-        # Only where the cards themselves are wanted: a yes or no does not depend on links.
+        # Only if cards are chosen: a yes or no does not depend on links.
         self.links = snapshot.topologies if choose_cards else ()
         self.topologies = snapshot.topologies if choose_cards and self.preference.linked else ()
         self._mutex = demand.policies.card.mutex
@@ -122,7 +123,7 @@ class _Fitting:
         )
 
     def run(self) -> Fit:
-        """Choose greedily, or as the lookahead says."""
+        """Choose cards greedily, or by the lookahead if there is one."""
         shared, choose_cards = Assignment.of(self.view), self.choose_cards
         forks: list[tuple[ContainerRequest, Assignment]] = []
         inits = list(self._phases.inits)
@@ -139,9 +140,9 @@ class _Fitting:
         return self.fit
 
     def _choose_for_inits(self, shared: Assignment, forks: list[tuple[ContainerRequest, Assignment]]) -> None:
-        """Choose the inits' cards, so that little is held: one after another in spec order, or the largest first.
+        """Choose the inits' cards so that little is held.
 
-        The second where it leaves a smaller footprint.
+        They are chosen in spec order, or largest first where that gives a smaller footprint.
         """
         chosen, merged = self._chosen_in(shared, forks)
         largest_first = sorted(forks, key=lambda each: _largeness(self.view, each[0].request))
@@ -157,7 +158,7 @@ class _Fitting:
     def _chosen_in(
         self, shared: Assignment, forks: list[tuple[ContainerRequest, Assignment]]
     ) -> tuple[dict[int, list[Rows]], Footprint]:
-        """Choose the inits' cards in this order; each adds as little as it can to what the pod would hold so far."""
+        """Choose the inits' cards in this order; each adds as little as it can to the pod's footprint so far."""
         merged, chosen = Footprint(shared), {}
         for container, fork in forks:
             growth = merged.growth(fork, self.view, container.request)
@@ -169,7 +170,7 @@ class _Fitting:
         return chosen, merged
 
     def doubtful(self) -> BoolArray:
-        """Return (column,): where a container found no cards and another choice before it might have left some."""
+        """Return (column,): where a container found no cards, but an earlier container's other choice might help."""
         failed_at = self.fit.failed_at
         doubtful = np.zeros(self.view.columns, np.bool_)
         for container in (*self._phases.shared, *(init for init, _ in self._phases.inits)):
@@ -178,7 +179,7 @@ class _Fitting:
         return doubtful
 
     def decide(self, columns: Rows) -> Decision:
-        """Decide these columns exactly."""
+        """Decide these columns by the exact search."""
         view, accepted_cards = self.view, self._accepted
         if len(columns) < view.columns:
             view = view.take(columns)
@@ -186,7 +187,7 @@ class _Fitting:
         return decide(view, self._phases, accepted_cards, self.preference, mutex=self._mutex)
 
     def look_ahead(self) -> None:
-        """Let a lookahead choose the cards of sidecars and apps in the view's one column, which has a placement."""
+        """Choose the cards of sidecars and apps by a lookahead, in the view's one column, which has a placement."""
         view, mask, preference = self.view, self._accepted, self.preference
         table = KindTable(ContainerSets(view, self._phases, mask, mutex=self._mutex))
         known = known_placement(view, self._phases, mask, preference, mutex=self._mutex)
@@ -223,7 +224,7 @@ class _Fitting:
         return choose(cards, request.count, view, assignment, preference, growth, self.links)
 
     def _book(self, chosen: list[Rows], request: DeviceRequest, assignment: Assignment) -> None:
-        """Book the chosen cards where everything fits so far."""
+        """Book the chosen cards in the columns where everything fits so far."""
         columns = np.flatnonzero(self.fit.feasible)
         for positions in chosen:
             cells = positions[columns] * self.view.columns + columns

@@ -1,10 +1,11 @@
 """What a pod would hold on every card: the maximum over the shared copy and the forks fitted so far.
 
-Why it exists: an init should take the cards by which this grows least, so that an init and the app after it use one
-card one after the other. It must not choose. Invariant: it only grows; amounts are per card: MiB, percent and slots.
+Why it exists: an init should take the cards by which this grows least, so that an init and a later app use the same
+card one after the other. It must not choose. Invariant: it only grows. Amounts are per card: MiB, percent and slots.
 
-Least is meant per card and dimension, summed over cards: memory first, then cores, then slots. For one init, taking its
-cards one by one in that order is the least there is, because what it adds to one card does not depend on the others.
+Growth is counted per card and dimension and summed over cards; memory is compared first, then cores, then slots. For
+one init, choosing its cards one by one gives the least growth, because what it adds to one card does not depend on the
+others.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ from accounting.cards.card_fit import wanted_memory
 from accounting.pod import DeviceRequest
 from accounting.state import BoolArray, Int64Array, View
 
-#: Bits of a packed growth: cores and slots of all chosen cards together stay below these, so sums order like tuples.
+#: Bits in a packed growth: cores and slots of all chosen cards together stay below these, so sums order like tuples.
 _CORES_SHIFT, _MEMORY_SHIFT = 8, 22
 
 
@@ -28,7 +29,7 @@ class Footprint:
         self.cores = zeros if shared.cores is None else shared.cores
 
     def growth(self, fork: Assignment, view: View, request: DeviceRequest) -> Int64Array:
-        """Return by how much one more row on each card would raise the merged result: memory, cores, slots, packed."""
+        """Return how much one more row on each card would raise the footprint: memory, cores and slots, packed."""
         zero = np.int64(0)
         memory = (0 if fork.memory is None else fork.memory) + wanted_memory(view, request)
         cores = (0 if fork.cores is None else fork.cores) + request.cores
@@ -39,14 +40,14 @@ class Footprint:
         return packed
 
     def raise_to(self, fork: Assignment) -> None:
-        """Merge a fork in."""
+        """Merge a fork into the footprint, by the maximum."""
         if fork.slots is not None and fork.memory is not None and fork.cores is not None:
             self.slots = np.maximum(self.slots, fork.slots)
             self.memory = np.maximum(self.memory, fork.memory)
             self.cores = np.maximum(self.cores, fork.cores)
 
     def is_less_than(self, other: "Footprint") -> BoolArray:
-        """Return (column,): where less is held, summed over cards: memory, then cores, then slots."""
+        """Return (column,): where less is held than in another footprint, summed over cards: memory, cores, slots."""
         less = np.zeros(self.memory.shape[1], np.bool_)
         equal = np.ones(self.memory.shape[1], np.bool_)
         for own, others in zip(

@@ -1,8 +1,8 @@
 """Choosing cards among those that fit: the policy's order, NUMA groups, and the smallest growth for inits.
 
-Why it exists: the order of preference is one thing wherever cards are chosen. It must not know whether a card fits.
-Invariant: the order is full. After all keys the highest position wins, and positions are in the order of NUMA node,
-index and UUID; so equal input gives equal cards.
+Why it exists: the order of preference must be the same wherever cards are chosen. It must not know whether a card fits.
+Invariant: the order is full: after all keys the highest position wins, and positions are in the order of NUMA node,
+index and UUID, so equal input gives equal cards.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from accounting.cards.together import kept_together
 from accounting.policy import CardKey, Policies, Weights, card_keys
 from accounting.state import BoolArray, Int32Array, Int64Array, Rows, Topology, View, weighted_load
 
-#: So that a sum of as many as a node has cards stays below 2^63.
+#: Limit that keeps a sum over all cards of a node below 2^63.
 _ABSENT = np.iinfo(np.int64).max >> 7
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Preference:
-    """Keys by which cards are preferred, weights of the load, and whether one NUMA node must give all cards."""
+    """The keys by which cards are preferred, the weights of the load, and whether one NUMA node must give all cards."""
 
     keys: tuple[CardKey, ...]
     weights: Weights
@@ -40,20 +40,20 @@ class Preference:
 
     @property
     def high_numa_first(self) -> bool:
-        """Which NUMA node is tried first under numa-bind."""
+        """The NUMA node that is tried first under numa-bind."""
         return CardKey.LOW_NUMA not in self.keys
 
     def bound(self) -> "Preference":
-        """Return the same on nodes that keep a container's cards to one NUMA node: as if the pod had asked for it."""
+        """Return the same with numa-bind, for nodes whose kubelet keeps a container's cards to one NUMA node."""
         return Preference(self.policies, numa_bind=True)
 
     def on(self, view: View) -> "Preference":
-        """Return what holds on a view's one column."""
+        """Return the policy that applies in a view's one column."""
         return self.bound() if view.any_single_numa else self
 
 
 def bound_columns(view: View, preference: Preference) -> BoolArray | None:
-    """Return (column,): where all cards of a container must be of one NUMA node; None if nowhere."""
+    """Return (column,): where all cards of a container must be of one NUMA node; None if that is nowhere."""
     if preference.numa_bind:
         return np.ones(view.columns, np.bool_)
     return view.nodes.single_numa if view.any_single_numa else None
@@ -84,10 +84,10 @@ def choose(
     growth: Int64Array | None,
     topologies: Sequence[Topology] = (),
 ) -> list[Rows]:
-    """Return `count` device positions per column, in order of preference; a column with fewer cards gets nonsense.
+    """Return `count` device positions per column, in order of preference; undefined in columns with fewer cards.
 
-    `growth`: what taking each card would add to the pod's footprint; the least growth goes before every other key.
-    `topologies`: links between cards, which decide between equal keys only (`together`).
+    `growth`: how much each card would add to the pod's footprint; it is compared before every other key. `topologies`:
+    links between cards, which decide only between equal keys (`together`).
     """
     if view.any_single_numa and not preference.numa_bind:
         free = _choose(cards, count, view, assignment, preference, growth, topologies)
@@ -105,7 +105,7 @@ def choose_by_links(
     growth: Int64Array | None,
     topologies: Sequence[Topology],
 ) -> list[Rows]:
-    """Return the same where links between cards count, column by column."""
+    """Return the same where links between cards count, for one column after another."""
     chosen = np.zeros((count, view.columns), np.intp)
     for column in np.flatnonzero(enough(cards, count, view, preference)).tolist():
         part = view if view.columns == 1 else view.take(np.array([column]))
@@ -183,9 +183,10 @@ def _load(view: View, assignment: Assignment, weights: Weights) -> Int64Array:
 def _in_one_group(
     cards: BoolArray, count: int, numa: Int32Array, growth: Int64Array | None, *, high_first: bool
 ) -> BoolArray:
-    """Keep per column only the cards of one NUMA node that has enough of them.
+    """Keep in each column only the cards of one NUMA node that has enough of them.
 
-    The node that grows the footprint least; without a footprint, or on a tie, the first in the policy's order.
+    That is the NUMA node that grows the footprint least; without a footprint, or on a tie, the first in the policy's
+    order.
     """
     group_of = np.full(cards.shape[1], -1, np.int32)
     least = np.full(cards.shape[1], np.iinfo(np.int64).max)
@@ -201,7 +202,7 @@ def _in_one_group(
 
 
 def _smallest_sum(cards: BoolArray, growth: Int64Array, count: int) -> Int64Array:
-    """Return per column the sum of the `count` smallest growths among the cards."""
+    """Return (column,): the sum of the `count` smallest growths among the cards."""
     ordered = np.sort(np.where(cards, growth, _ABSENT), axis=0)
     sums: Int64Array = np.add.reduce(ordered[:count], axis=0)
     return sums

@@ -1,8 +1,8 @@
 """A second greedy choice: the largest container first, on the cards with the least memory left or with the most.
 
-Why it exists: it finds most placements that the order of the spec misses, on thousands of nodes at once; the exact
-search would decide those one by one. It must not know policies. Invariant: what it finds is a placement. Containers
-without cores come last, where they see all cores that the pod takes from a card, also those of containers after them.
+Why it exists: it finds most placements that the order of the spec misses, on thousands of nodes at once, while the
+exact search decides them one by one. It must not know policies. Invariant: what it finds is a placement. Containers
+without cores come last, so that all cores that the pod takes of a card are known by then.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from accounting.state import BoolArray, Int64Array, Rows, View
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found on a view's columns."""
+    """The placements on a view's columns."""
 
     feasible: BoolArray
     chosen: dict[int, list[Rows]]
-    """Place in `Phases.shared` -> card positions per column, one array per card; nonsense in a column without."""
+    """Place in `Phases.shared` -> card positions, one (column,) array per card; undefined in columns without."""
 
 
 def place_largest_first(
@@ -34,7 +34,7 @@ def place_largest_first(
     fullest: bool,
     mutex: bool,
 ) -> Found:
-    """Look for a placement of all containers on every column. `fullest`: least memory left first, else most."""
+    """Look for a placement of all containers on every column. `fullest`: prefer less memory left, else more."""
     sign = 1 if fullest else -1
     found = np.ones(view.columns, np.bool_)
     chosen: dict[int, list[Rows]] = {}

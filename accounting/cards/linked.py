@@ -1,13 +1,13 @@
-"""Choosing the cards that are linked best: the policy "topology-aware".
+"""Choosing the cards with the best links: the policy "topology-aware".
 
-Why it exists: several cards of one container talk to each other, so the best set counts and not the best cards one by
-one; and a container with one card should leave the best links to others. It must not know whether a card fits.
-Invariant: the order is full, and all sets are looked at as long as there are no more than MOST_SETS of them.
+Why it exists: the cards of one container communicate, so the set must be the best one, not each card alone; and a
+container with one card should leave the best links to others. It must not know whether a card fits. Invariants: the
+order is full; all sets are compared if there are at most MOST_SETS.
 
 For several cards: the set with the smallest growth of the footprint, then the highest sum of scores over its pairs,
 then the fewest NUMA nodes, then the first in the policy's order of cards. For one card: the smallest growth, then the
-lowest sum of scores to the other cards that fit. Source: HAMi v2.10's topology-aware filter; HAMi drops all NUMA nodes
-but the last when cards must be of one, here all are looked at.
+lowest sum of scores to the other cards that fit. Source: HAMi v2.10's topology-aware filter. If cards must be of one
+NUMA node, HAMi considers only the last one; here all are considered.
 """
 
 from itertools import combinations, islice
@@ -16,7 +16,7 @@ import numpy as np
 
 from accounting.state import BoolArray, Int64Array, Rows
 
-#: Sets of one container's cards on one node that are compared; 9 of 18 cards are 48,620.
+#: The most sets of one container's cards on one node that are compared; 9 of 18 cards give 48,620.
 MOST_SETS = 50_000
 
 
@@ -26,7 +26,7 @@ def choose_linked(
     """Return `count` of the cards of one node, in the order given.
 
     `order`: positions of the cards that fit, the preferred one first. `links`: (device, device) scores. `numa`,
-    `growth`: (device,). `one_numa`: all of them must be of one NUMA node; there is one with enough.
+    `growth`: (device,). `one_numa`: all cards must be of one NUMA node, and there is one with enough.
     """
     cards = np.array(order, np.intp)
     if count == 1:
@@ -34,7 +34,7 @@ def choose_linked(
         return [int(cards[np.lexsort([np.arange(len(cards)), others, growth[cards]])[0]])]
     groups = [cards[numa[cards] == group] for group in dict.fromkeys(numa[cards].tolist())] if one_numa else [cards]
     best = [_best_set(group, count, links, numa, growth) for group in groups if len(group) >= count]
-    # In the order of the first card of each group, so that the policy decides between equals.
+    # In the order of each group's first card, so that the policy decides between equals.
     return min(best, key=lambda found: found[0])[1]
 
 
@@ -70,7 +70,7 @@ def _nodes(ranks: Rows, sets: Rows) -> Rows:
 
 
 def _grown(links: Int64Array, count: int) -> Rows:
-    """Return one set per first card, each grown by the card that adds the most links: too many sets to compare all."""
+    """Return one set per first card, extended by the card that adds the most links; used if there are too many sets."""
     sets = []
     for first in range(len(links)):
         taken = [first]

@@ -1,9 +1,9 @@
 """Choosing cards so that the rest of the pod still fits.
 
-Why it exists: where the first choice of each container leads nowhere, the cards are still to be the preferred ones. It
-goes through the cards in order of preference and takes each one after which the exact search still places
-everything else, so the result is the first placement in that order. It must not rank cards. Invariant: after every
-choice there is a placement for the rest; if the steps run out, the rest is the placement found last.
+Why it exists: where the first choices do not lead to a placement, preferred cards should still be used. It goes through
+the cards in order of preference, and takes each one after which the exact search can still place the rest, so the
+result is the first placement in that order. It must not rank cards. Invariant: after every choice there is a placement
+for the rest; if the steps run out, the rest is placed as last found.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ class Lookahead:
     def __init__(
         self, table: KindTable, view: View, preference: Preference, known: dict[int, list[int]] | None = None
     ) -> None:
-        """Begin with a known placement (container -> cards), or without one."""
+        """Start with a known placement (container -> cards), or without one."""
         numa = numa_of(view, preference)
         self._search = table.search
         self._cards = [
@@ -35,7 +35,7 @@ class Lookahead:
         self._plan = self._cards_of(path) if outcome is Outcome.PLACED else dict(known or {})
 
     def choose(self, container: int, ranking: Sequence[int]) -> list[int]:
-        """Take the cards of the container at this place in `Phases.shared`. `ranking`: card positions, best first."""
+        """Choose the cards of the container at this place in `Phases.shared`. `ranking`: card positions, best first."""
         chosen: list[int] = []
         while self._needs[container]:
             card = self._next(container, [card for card in ranking if card not in chosen], chosen)
@@ -48,7 +48,7 @@ class Lookahead:
             group = self._cards[card]
             if numa in (None, group.numa) and self._search.can(group, container) and self._rest_fits(card, container):
                 return card
-        # Out of steps: as in the placement that is known.
+        # Out of steps: use the known placement.
         card = min(self._plan[container], key=ranking.index)
         self._plan[container].remove(card)
         self._take(card, container)

@@ -1,6 +1,6 @@
-"""Taking the cards with the highest keys, column by column.
+"""Choosing the cards with the highest keys in each column.
 
-Why it exists: the policy's choice and the closer one among equals are made alike. It must not know what a key means.
+Why it exists: the policy's choice and the choice between equals work the same way. It must not know what a key means.
 Invariant: after all keys the highest position wins, so equal input gives equal cards.
 """
 
@@ -15,7 +15,7 @@ _LOWEST = np.iinfo(np.int64).min
 
 
 def take_best(cards: BoolArray, count: int, keys: list[Int64Array]) -> list[Rows]:
-    """Return `count` device positions per column, the preferred one first; with fewer cards nonsense.
+    """Return `count` device positions per column, the preferred one first; undefined in columns with fewer cards.
 
     `cards`, `keys`: (device, column); the most important key first.
     """
@@ -31,7 +31,7 @@ def take_best(cards: BoolArray, count: int, keys: list[Int64Array]) -> list[Rows
 
 
 def _best(cards: BoolArray, keys: list[Int64Array]) -> Rows:
-    """Return per column the card with the highest keys; ties go to the highest position."""
+    """Return (column,): the card with the highest keys; ties go to the highest position."""
     for key in keys[:-1]:
         ranked = np.where(cards, key, _LOWEST)
         cards = cards & (ranked == np.maximum.reduce(ranked, axis=0))

@@ -1,10 +1,10 @@
-"""Which of the nodes that fit is preferred.
+"""The order of preference among the nodes that fit.
 
 Why it exists: this is the answer to kube-scheduler's prioritize. It must not judge whether a node fits. Invariant:
 the order is full (policy value, the policy's tie-breaks, node name), so equal input gives equal scores, and at most
 ten nodes have a score above 0.
 
-A node's value is its load before the pod: used/capacity summed over slots, memory and cores, each over all its cards.
+A node's value is its load without the pod: used/capacity summed over slots, memory and cores, each over all its cards.
 Source: HAMi v2.10 node_policy.go. binpack prefers the highest value, then the least free memory; spread the lowest
 value, then the most free memory.
 """
@@ -37,7 +37,7 @@ def score_nodes(
     """Return (position in `rows`, score) of the at most ten best nodes: 10 for the best one, then 9 to 1 by rank.
 
     All others have 0 and are left out, since a long answer costs kube-scheduler a third of its throughput. -1 stands
-    for a node that is not known; it has no score. `crowded`, (row,): nodes that go behind all others. `values`, one per
+    for an unknown node, which has no score. `crowded`, (row,): nodes that rank behind all others. `values`, one per
     entry of `rows`: a node's value by a policy that looks ahead (`packing`), in place of its load.
     """
     if values is None:

@@ -1,13 +1,13 @@
-"""The exact search for a way to divide one node's cards among a pod's containers.
+"""The exact search for a division of one node's cards among a pod's containers.
 
-Why it exists: taking cards container by container can miss a placement. Here every sidecar and app is spread over
-the kinds of cards in every way that matters, until one is found in which every init also has its cards. It must not
-know arrays or numbers of cards. Invariants: it is exact up to the number of steps that it may take, and the same
-question takes the same steps; a step is one look at one group of cards for one container.
+Why it exists: choosing cards container by container can miss a placement. This search tries every distribution of
+sidecars and apps over the kinds of cards that matters, until the inits find cards too. It must not know arrays or
+numbers of cards. Invariants: it is exact up to its number of steps, and the same question takes the same steps; a step
+is one look at one group of cards for one container.
 
-A group of cards is of one NUMA node, one kind and one set of containers so far; its cards are interchangeable, so a
+The cards of a group have one NUMA node, one kind and the same containers so far, so they are interchangeable, and a
 container takes a number of cards from each group. Containers that ask for the same in the same phases are
-interchangeable too: only how many of them a card has matters. What was found impossible is remembered.
+interchangeable too: only their number on a card matters. States that were found impossible are remembered.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-#: NUMA number of cards on a node where containers may take cards of several NUMA nodes.
+#: The NUMA number used for all cards if containers may take cards of several NUMA nodes.
 ANY_NUMA = -1
-#: How many containers more a card could take is counted exactly up to this many, else from above.
+#: Up to this many, the containers that a card could still take are counted exactly; beyond it, an upper bound is used.
 _EXACT_BESIDE = 6
 
 
 class Outcome(Enum):
-    """What the search found."""
+    """The result of the search."""
 
     PLACED = "placed"
     IMPOSSIBLE = "impossible"
@@ -36,64 +36,64 @@ class Group(NamedTuple):
     """ANY_NUMA, or the NUMA node: a container's cards must then be of one."""
     kind: int
     rows: int
-    """The set of containers that these cards have so far."""
+    """The set of containers on these cards so far."""
 
 
-#: How many cards of each group a node has, sorted.
+#: The number of cards in each group of a node, sorted.
 State = tuple[tuple[Group, int], ...]
-#: Containers in the order in which they were placed, each with the cards that it took of each group as it was then.
+#: Containers in the order in which they were placed, each with the cards that it took from each group at that time.
 Path = list[tuple[int, dict[Group, int]]]
 
 
 class Answers(Protocol):
-    """What kinds of cards can take; sets are as in `container_sets`."""
+    """What each kind of card can take; sets are those of `container_sets`."""
 
     def together(self, kind: int, rows: int) -> bool:
         """Whether a card of this kind can take the set of sidecars and apps."""
 
     def beside(self, kind: int, init: int, rows: int) -> bool:
-        """Whether it can take an init while it holds the set."""
+        """Whether it can take an init beside the set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be placed: cards per sidecar or app and per init, and which containers are alike."""
+    """What is to be placed: the cards per sidecar, app and init, and which containers are alike."""
 
     shared: tuple[int, ...]
     inits: tuple[int, ...]
     alike: tuple[int, ...]
-    """(container,) The set of neighbours that ask for the same in the same phases, itself included."""
+    """(container,): the set of containers that ask for the same in the same phases, itself included."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """Looks that may still be taken; the last partial placement may go a little below 0."""
+    """The steps that are left; the last partial placement may take a few more."""
 
     left: int
 
 
 class Search:
-    """A question on one table of answers; it may be asked about many nodes."""
+    """A question about one pod; it may be asked about many nodes."""
 
     def __init__(self, question: Question, answers: Answers) -> None:
         self._question = question
         self._answers = answers
-        self._known_most: dict[tuple[int, int, int], int] = {}  # kind, rows, rest -> how many of the rest fit as well
+        self._known_most: dict[tuple[int, int, int], int] = {}  # kind, rows, rest -> how many of the rest also fit
 
     @property
     def needs(self) -> tuple[int, ...]:
-        """How many cards every sidecar and app asks for."""
+        """The number of cards that each sidecar and app asks for."""
         return self._question.shared
 
     def place(
         self, state: State, needs: tuple[int, ...], steps: Steps, fixed: tuple[int, int] | None = None
     ) -> tuple[Outcome, Path]:
-        """Say whether every container j can take `needs[j]` more cards, and how; the path is empty if not.
+        """Return whether every container j can take `needs[j]` more cards, and how; the path is empty if not.
 
-        `fixed`: a container that has cards already, and the NUMA node of those; its others must be there too.
+        `fixed`: a container that already has cards, and their NUMA node; its other cards must be there too.
         """
-        # The one with the fewest cards to spare first. Of containers that are alike the first one comes first:
-        # `with_container` relies on that.
+        # Containers with the fewest spare cards first. Among containers that are alike the first one comes first,
+        # because `with_container` relies on that.
         begun = -1 if fixed is None else fixed[0]
         order = sorted(
             (j for j, need in enumerate(needs) if need),
@@ -104,7 +104,7 @@ class Search:
         return outcome, run.path[::-1]
 
     def with_container(self, group: Group, container: int) -> Group:
-        """Return the group of a card that goes to the container; of containers that are alike it names the first."""
+        """Return a card's group after it went to the container; among containers that are alike it names the first."""
         alike = self._question.alike[container]
         number = (group.rows & alike).bit_count() + 1
         lowest = alike & -alike
@@ -124,7 +124,7 @@ class Search:
         return True
 
     def most_beside(self, group: Group, rest: int) -> int:
-        """Return how many containers of a set one card of this group can take as well."""
+        """Return how many containers of a set one card of this group can take in addition."""
         key = group.kind, group.rows, rest
         known = self._known_most.get(key)
         if known is None:
@@ -171,7 +171,7 @@ class _Run:
         self._fixed = fixed
         self.path: Path = []
         self._impossible: set[tuple[int, State]] = set()
-        #: place in the order -> the set of containers from there on, and how many cards they want together.
+        #: place in the order -> the set of containers from there on, and how many cards they need together.
         self._rest = [sum(1 << j for j in order[place:]) for place in range(len(order) + 1)]
         self._wanted = [sum(needs[j] for j in order[place:]) for place in range(len(order) + 1)]
 
@@ -198,7 +198,7 @@ class _Run:
         return Outcome.IMPOSSIBLE
 
     def _promising(self, state: State, place: int) -> bool:
-        """Whether nothing rules out the rest: each container alone, all of them together, each init."""
+        """Whether the rest may still be placed: each container alone, all of them together, each init."""
         search, rest = self._search, self._rest[place]
         for container in self._order[place:]:
             if _most_together(self._open(state, container)) < self._needs[container]:
@@ -222,7 +222,7 @@ class _Run:
         for each in self._open(state, container):
             by_numa.setdefault(each[0].numa, []).append(each)
         for groups in by_numa.values():
-            # First the cards on which the others lose least.
+            # First the cards whose loss costs the other containers least.
             groups.sort(key=lambda each: (self._loss(each[0], container, rest), each[0]))
             for numbers in _splits([number for _, number in groups], need):
                 taken = {group: used for (group, _), used in zip(groups, numbers, strict=True) if used}
@@ -255,7 +255,7 @@ def _most_together(groups: "Iterator[tuple[Group, int]] | list[tuple[Group, int]
 
 
 def _splits(available: list[int], need: int) -> Iterator[list[int]]:
-    """Yield every way to take `need` from places with this many each, as many as possible from the first ones first."""
+    """Yield every way to take `need` from places with so many each, first those with most from the first places."""
     if not available:
         if not need:
             yield []

@@ -1,8 +1,8 @@
 """A pod's selection, applied to the cards of a view.
 
-Why it exists: `Selection` answers for one card; here the answers for each distinct model, mode and UUID are spread
-over the arrays. It must not decide anything itself. Invariant: each mask is None when it would accept every card, so
-that the common pod pays nothing.
+Why it exists: `Selection` answers for one card; here its answers for each distinct model, mode and UUID are spread over
+the arrays. It must not decide anything itself. Invariant: a mask is None if it would accept every card, so that the
+common pod costs nothing.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from accounting.state import BoolArray, Int32Array, Int64Array, Snapshot, View
 def accepted(view: View, selection: Selection, snapshot: Snapshot, *, mig: bool = False) -> BoolArray | None:
     """Return (device, column): the cards that the pod may use, None if it may use every card.
 
-    `mig`: cards in MIG mode too.
+    `mig`: include cards in MIG mode.
     """
     masks = [
         mask
@@ -33,7 +33,7 @@ def accepted(view: View, selection: Selection, snapshot: Snapshot, *, mig: bool 
 
 
 def accepted_vendor(view: View, selection: Selection, snapshot: Snapshot) -> BoolArray | None:
-    """Return the cards of the vendor that the pod asks."""
+    """Return the cards of the vendor that the pod asks for."""
     number = snapshot.vendors.get(selection.vendor, -1)
     if len(snapshot.vendors) == 1 and number == 0:
         return None
@@ -50,7 +50,7 @@ def accepted_types(view: View, selection: Selection, snapshot: Snapshot) -> Bool
 
 
 def accepted_modes(view: View, selection: Selection, snapshot: Snapshot, *, mig: bool = False) -> BoolArray | None:
-    """Return the cards whose mode the pod accepts and this release places on."""
+    """Return the cards whose mode the pod accepts and this release supports."""
     modes = snapshot.mode_ids
     wanted = [number for text, number in modes if selection.accepts_mode(text, mig=mig)]
     return None if len(wanted) == len(modes) else _one_of(view.nodes.mode_id, wanted)

@@ -1,9 +1,8 @@
-"""Ties between cards of a container that wants several: cards that are close to each other come first.
+"""Breaking ties for a container with several cards: cards that are close to each other come first.
 
-Why it exists: where the policy prefers no card, cards of one NUMA node, and then of one group of links, serve a
-container better than cards of several. It must not know whether a card fits, nor the policy. Invariant: of two sets of
-cards the one with the higher keys is always taken; closeness decides between equal keys alone, and after it the highest
-position.
+Why it exists: if the policy prefers no card, cards of one NUMA node, and then of one group of links, serve a container
+best. It must not know whether a card fits, nor the policy. Invariant: the set with the higher keys is always chosen;
+closeness decides only between equal keys, and after it the highest position.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from accounting.cards.preferred import take_best
 from accounting.state import BoolArray, Int32Array, Int64Array, Rows, Topology, View
 from accounting.topology import link_groups
 
-#: More than any group of links has a number.
+#: Larger than any number of a group of links.
 _GROUPS = 1 << 8
 
 
@@ -28,9 +27,10 @@ def kept_together(
     *,
     one_numa: bool,
 ) -> list[Rows]:
-    """Return the chosen cards per column, or others with equal keys that are closer.
+    """Return the chosen cards per column, or closer ones with equal keys.
 
-    `cards`: (device, column), all that may be taken. `one_numa`: the chosen ones are of one NUMA node, and must be.
+    `cards`: (device, column), all cards that may be taken. `one_numa`: the chosen cards are and must be of one NUMA
+    node.
     """
     result = chosen
     columns = np.arange(view.columns)
@@ -49,7 +49,7 @@ def kept_together(
 def _closer(
     chosen: list[Rows], cards: BoolArray, keys: list[Int64Array], groups: Int32Array, columns: Rows
 ) -> tuple[list[Rows], Rows]:
-    """Look on these columns for cards of one group with the keys of the chosen ones; returns where it found some."""
+    """Look in these columns for cards of one group with equal keys; returns the columns where there are some."""
     own_cards, own_groups, own_keys = cards[:, columns], groups[:, columns], [key[:, columns] for key in keys]
     at = np.arange(len(columns))
     best = [positions[columns] for positions in chosen]
@@ -74,7 +74,7 @@ def _closer(
 
 
 def _before(one: list[Rows], other: list[Rows]) -> BoolArray:
-    """Return per column whether the first positions that differ are higher in `one`."""
+    """Return (column,): whether the first differing position is higher in `one`."""
     higher, equal = np.zeros(len(one[0]), np.bool_), np.ones(len(one[0]), np.bool_)
     for mine, theirs in zip(one, other, strict=True):
         higher |= equal & (mine > theirs)
@@ -83,7 +83,7 @@ def _before(one: list[Rows], other: list[Rows]) -> BoolArray:
 
 
 def _closeness(view: View, topologies: Sequence[Topology], *, one_numa: bool) -> Iterator[Int32Array]:
-    """Yield (device, column) numbers of groups, the closest first: one NUMA node and one group of links, each alone."""
+    """Yield (device, column) numbers of groups, the closest first: NUMA node with group of links, then each alone."""
     numa = view.nodes.numa
     numbers = view.nodes.topology
     links = None

@@ -1,6 +1,6 @@
-"""Everything but annotations that holds cards: VMs, hold sets, raw resource names and DRA claims.
+"""Holders of cards other than annotated pods: VMs, hold sets, raw resource names and DRA claims.
 
-It must not know the wire, clocks or arrays. What it works out is summed into the same cells as what pods hold.
+It must not know the wire, clocks or arrays. Its results are added to the same cells as what pods hold.
 """
 
 from accounting.holders.claims import (

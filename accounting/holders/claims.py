@@ -1,9 +1,9 @@
 """What ResourceClaims hold on cards.
 
-Why it exists: a card that DRA has given away is not free for pods with annotations, and the extender is never asked
-about pods that use claims alone. It must not know pods: a claim lasts as long as its allocation does, so nothing here
-is multiplied by pods or containers, takes a maximum, or shrinks. Invariants: each result counts once per claim; admin
-access counts nothing; a device of a GPU driver that is no known card is named, never ignored.
+Why it exists: a card that DRA has allocated is not free for annotated pods, and the extender is never asked about pods
+that use only claims. It must not know pods: a claim holds its cards as long as it is allocated, so nothing here depends
+on pods, containers or phases. Invariants: each result counts once per claim; admin access counts nothing; a device of a
+GPU driver that is not a known card is reported, never ignored.
 
 Source: resource.k8s.io/v1 `status.allocation.devices.results` (KEP-4381, KEP-5075 for shares).
 """
@@ -25,9 +25,9 @@ class Result(NamedTuple):
     admin_access: bool = False
     share_id: str = ""
     memory_bytes: int | None = None
-    """Of a share: consumedCapacity's memory; None: all of it."""
+    """For a share, its consumedCapacity of memory; None: all of it."""
     cores: int | None = None
-    """Of a share: consumedCapacity's cores in percent, rounded up; None: all of them."""
+    """For a share, its consumedCapacity of cores in percent, rounded up; None: all of them."""
 
 
 class Claim(NamedTuple):
@@ -38,7 +38,7 @@ class Claim(NamedTuple):
     name: str
     results: tuple[Result, ...] = ()
     node: str | None = None
-    """The node to which `allocation.nodeSelector` limits it by metadata.name, if it does."""
+    """The node to which `allocation.nodeSelector` limits it by metadata.name, if any."""
 
     @property
     def key(self) -> str:
@@ -52,22 +52,22 @@ class ClaimedCard(NamedTuple):
     node: str
     use: DeviceUse
     closed: bool
-    """No row of an annotation may join, whatever is left: the card is taken whole, or in MIG mode."""
+    """Whether no row of an annotation may join, because the card is taken whole or in MIG mode."""
 
 
 class ClaimHolding(NamedTuple):
-    """What a claim holds, by node and card, and its devices that are no known card, each with the node to block."""
+    """What a claim holds by node and card, and its devices that are not known cards, each with the node to block."""
 
     cards: tuple[ClaimedCard, ...] = ()
     unmapped: tuple[tuple[str, DeviceId], ...] = ()
 
 
 Totals = Mapping[tuple[str, str], Resources]
-"""(node, card UUID) -> what the card registers."""
+"""(node, card UUID) -> the registered card."""
 
 
 def held_by_claim(claim: Claim, devices: DeviceTable, totals: Totals) -> ClaimHolding:
-    """Return what a claim holds. A card that its node does not register has the size that DRA says."""
+    """Return what a claim holds. A card that its node does not register has the size given by DRA."""
     cards: dict[tuple[str, str], ClaimedCard] = {}
     unmapped = []
     for result in claim.results:
@@ -85,9 +85,9 @@ def held_by_claim(claim: Claim, devices: DeviceTable, totals: Totals) -> ClaimHo
 
 
 def charged_devices(requests: Iterable[tuple[str, int | None]]) -> dict[str, int]:
-    """Return what quota is charged per device class. `requests`: (class, count), None for allocationMode All.
+    """Return the quota charge per device class. `requests`: (class, count), None for allocationMode All.
 
-    Every alternative of a prioritized list is charged, so all of them are given. Source: KEP-4381, 32 results at most.
+    Every alternative of a prioritized list is charged, so all must be given. Source: KEP-4381, 32 results at most.
     """
     charged: dict[str, int] = {}
     for device_class, count in requests:
@@ -95,12 +95,12 @@ def charged_devices(requests: Iterable[tuple[str, int | None]]) -> dict[str, int
     return charged
 
 
-#: Results that one claim may have; what allocationMode All is charged per request.
+#: The most results of one claim, and the charge of a request with allocationMode All.
 _MOST_RESULTS = 32
 
 
 def _node(claim: Claim, device: DeviceId, devices: DeviceTable, card: Card | None) -> str:
-    """Return the node of a device: as its slice says, else as the claim is limited, else the pool's name."""
+    """Return the node of a device: its slice's, else the one to which the claim is limited, else the pool's name."""
     by_slice = card.node if card is not None else devices.node_of(device.driver, device.pool)
     return by_slice or claim.node or device.pool
 
@@ -119,7 +119,7 @@ def _taken(result: Result, card: Card, total: Resources | None, devices: DeviceT
 
 
 def _together(known: ClaimedCard, use: DeviceUse, closed: bool) -> ClaimedCard:  # noqa: FBT001 - see `_taken`
-    """Return two results on one card as one."""
+    """Return the sum of two results on one card."""
     one = known.use
     summed = DeviceUse(
         one.uuid,

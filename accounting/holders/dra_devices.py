@@ -1,13 +1,13 @@
-"""Devices of dynamic resource allocation (DRA), and the card that each of them is.
+"""Devices of dynamic resource allocation (DRA), and the card of each.
 
-Why it exists: drivers publish devices in ResourceSlices under names of their own, while pods with annotations hold
-cards by UUID; both must meet on one card. It must not know claims or the wire. Invariants: a device is named by
-(driver, pool, device); only slices of a pool's highest generation are read; what a device was is remembered for as long
-as the owner of this table says, also after its slice is gone, because a claim may still refer to it.
+Why it exists: drivers publish devices in ResourceSlices under their own names, while annotated pods hold cards by UUID;
+both must count on the same card. It must not know claims or the wire. Invariants: a device is identified by (driver,
+pool, device); only slices of a pool's highest generation are read; a device is remembered after its slice is gone until
+the table's owner drops it, because a claim may still refer to it.
 
-Source: resource.k8s.io/v1 (KEP-4381, KEP-4815); drivers gpu.nvidia.com and hami-core-gpu.project-hami.io. A card is
-found, in this order, by: `parentUUID` of a MIG device; the PCI address of a VFIO device, whose `uuid` is derived from
-that address; `uuid`; the name of the sibling device `gpu-<minor>`; what was known before.
+Source: resource.k8s.io/v1 (KEP-4381, KEP-4815); drivers gpu.nvidia.com and hami-core-gpu.project-hami.io. A device's
+card is found, in this order, by: `parentUUID` of a MIG device; the PCI address of a VFIO device, whose `uuid` is
+derived from that address; `uuid`; the name of the sibling device `gpu-<minor>`; what was known before.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 NVIDIA_DRIVER = "gpu.nvidia.com"
 HAMI_DRIVER = "hami-core-gpu.project-hami.io"
-#: Drivers whose devices are GPUs; those of all others (NICs and so on) do not concern cards.
+#: Drivers whose devices are GPUs; devices of other drivers (NICs and so on) do not concern cards.
 GPU_DRIVERS = frozenset({NVIDIA_DRIVER, HAMI_DRIVER})
 _STANDARD_DOMAIN = "resource.kubernetes.io"
 _SIBLING = re.compile(r"(?:hami-)?(?P<gpu>gpu-\d+)(?:-mig-.*)?", re.ASCII)
@@ -27,7 +27,7 @@ _WHOLE_MIG = "7g"
 
 
 class DeviceKind(StrEnum):
-    """What a DRA device is of a card."""
+    """Which part of a card a DRA device is."""
 
     GPU = "gpu"
     MIG = "mig"
@@ -48,17 +48,17 @@ class DeviceId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:
-    """One device of a slice. Attributes and capacities may be named with or without their domain."""
+    """One device of a slice. Names of attributes and capacities may have a domain or not."""
 
     name: str
     attributes: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
-    """Whole units; memory in bytes."""
+    """Capacities in whole units; memory in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One ResourceSlice. `node`: its nodeName, None for devices that no single node has."""
+    """One ResourceSlice. `node`: its nodeName, None for devices that do not belong to a single node."""
 
     name: str
     driver: str
@@ -69,28 +69,28 @@ class Slice:
 
 
 class Card(NamedTuple):
-    """What is known of a DRA device: the card's UUID, where it is, and how much of the card it is."""
+    """What is known of a DRA device: its card's UUID, its place, and its share of the card."""
 
     uuid: str
     node: str | None
     kind: DeviceKind
     memory_bytes: int = 0
     multiprocessors: int = 0
-    """Of a MIG device; 0 where the driver does not say."""
+    """The number for a MIG device; 0 if the driver does not say."""
 
 
 class DeviceTable:
-    """Every device of the slices that are known, and those that claims still refer to."""
+    """All devices of known slices, and those that claims still refer to."""
 
     def __init__(self) -> None:
         self._slices: dict[str, Slice] = {}
         self._by_pool: dict[tuple[str, str], dict[str, Slice]] = {}
-        self._cards: dict[DeviceId, Card] = {}  # also of devices that are gone
-        self._by_pci: dict[tuple[str, str], str] = {}  # pool, PCI address -> card UUID, also of devices that are gone
+        self._cards: dict[DeviceId, Card] = {}  # including devices that are gone
+        self._by_pci: dict[tuple[str, str], str] = {}  # pool, PCI address -> card UUID, including devices that are gone
         self._nodes: dict[tuple[str, str], str] = {}  # driver, pool -> node
 
     def put(self, new: Slice) -> tuple[str, str]:
-        """Record a slice as it is now. Returns its (driver, pool), whose claims must be counted again."""
+        """Record a slice as it is now. Returns its (driver, pool); the claims on it must be counted again."""
         self._drop(new.name)
         self._slices[new.name] = new
         pool = new.driver, new.pool
@@ -101,28 +101,28 @@ class DeviceTable:
         return pool
 
     def remove(self, name: str) -> tuple[str, str] | None:
-        """Record that a slice is gone; what its devices were stays known. Returns its (driver, pool)."""
+        """Record that a slice is gone; its devices stay known. Returns its (driver, pool)."""
         return self._drop(name)
 
     def card(self, device: DeviceId) -> Card | None:
-        """Return the card that a device is; None if that was never known."""
+        """Return the card of a device; None if it was never known."""
         return self._cards.get(device) or self._by_sibling(device)
 
     def node_of(self, driver: str, pool: str) -> str | None:
-        """Return the node of a pool's slices; None if none was seen that names one."""
+        """Return the node of a pool's slices; None if no slice has named one."""
         return self._nodes.get((driver, pool))
 
     def whole_multiprocessors(self, uuid: str) -> int:
-        """Return the multiprocessors of a card's largest MIG profile (7g); 0 where no slice has named it."""
+        """Return the multiprocessors of a card's largest MIG profile (7g); 0 if no slice has named it."""
         return max((card.multiprocessors for card in self._whole_profiles(uuid)), default=0)
 
     def devices_on(self, uuid: str) -> list[DeviceId]:
-        """Return the devices of current slices that are this card or a part of it, sorted."""
+        """Return the devices of current slices that are this card or parts of it, sorted."""
         current = {DeviceId(each.driver, each.pool, device.name) for each in self._current() for device in each.devices}
         return sorted(device for device in current if (card := self._cards.get(device)) and card.uuid == uuid)
 
     def forget_unused(self, referred: Collection[DeviceId]) -> None:
-        """Drop what is known of devices that no slice has any more and that no claim refers to."""
+        """Drop devices that no current slice has and no claim refers to."""
         current = {
             DeviceId(each.driver, each.pool, device.name) for each in self._slices.values() for device in each.devices
         }
@@ -143,13 +143,13 @@ class DeviceTable:
         return [each for pool in self._by_pool for each in self._newest(pool)]
 
     def _newest(self, pool: tuple[str, str]) -> list[Slice]:
-        """Return a pool's slices of its highest generation. An older generation says nothing any more."""
+        """Return a pool's slices of its highest generation; older generations no longer apply."""
         slices = self._by_pool.get(pool, {}).values()
         highest = max((each.generation for each in slices), default=0)
         return [each for each in slices if each.generation == highest]
 
     def _read(self, pool: tuple[str, str]) -> None:
-        """Learn what the devices of a pool are: whole cards first, since others are found by them."""
+        """Find the cards of a pool's devices: whole cards first, since others are found by them."""
         devices = [(each, device) for each in self._newest(pool) for device in each.devices]
         devices.sort(key=lambda pair: (_kind(pair[1]) is not DeviceKind.GPU, pair[1].name))
         for each, device in devices:
@@ -167,7 +167,7 @@ class DeviceTable:
         self._cards[DeviceId(owner.driver, owner.pool, device.name)] = card
 
     def _uuid(self, owner: Slice, device: SliceDevice) -> str:
-        """Return the UUID of the card that a device of a slice is; "" if nothing says it."""
+        """Return the UUID of the card of a slice's device; "" if it cannot be found."""
         kind = _kind(device)
         if kind is DeviceKind.MIG:
             parent = _attribute(device.attributes, owner.driver, "parentUUID")
@@ -177,7 +177,7 @@ class DeviceTable:
         return _attribute(device.attributes, owner.driver, "uuid")
 
     def _by_sibling(self, device: DeviceId) -> Card | None:
-        """Return what a device that no slice has named is, by the card that its name says it is a part of."""
+        """Return a device that no slice has named, by the card that its name refers to."""
         uuid = self._sibling_uuid(device)
         if not uuid:
             return None
@@ -210,7 +210,7 @@ class DeviceTable:
 
 
 def _kind(device: SliceDevice) -> DeviceKind:
-    """Return what a device is of a card: as its attribute `type` says, else by its name."""
+    """Return which part of a card a device is: by its attribute `type`, else by its name."""
     text = _attribute(device.attributes, NVIDIA_DRIVER, "type") or _attribute(device.attributes, HAMI_DRIVER, "type")
     if text in _KINDS:
         return _KINDS[text]
@@ -220,7 +220,7 @@ def _kind(device: SliceDevice) -> DeviceKind:
 
 
 def _attribute(attributes: Mapping[str, str], driver: str, name: str) -> str:
-    """Return an attribute, by its short name, in its driver's domain or in the standard one; "" if it is absent."""
+    """Return an attribute by its short name, in the driver's domain or the standard one; "" if it is absent."""
     for spelled in (name, f"{driver}/{name}", f"{_STANDARD_DOMAIN}/{name}"):
         if spelled in attributes:
             return attributes[spelled]

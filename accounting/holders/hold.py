@@ -1,8 +1,8 @@
-"""Holds: devices that are kept for a VM, whether its pod runs or not.
+"""Holds: devices that are kept for a VM, whether or not its pod runs.
 
-Why it exists: the devices that one VM names are kept or lost together, and each of them counts even while no pod of the
-VM runs. It must not know pods. Invariants: a hold has a node exactly while it is Bound; a Lost hold takes no room on a
-node, and still counts against its namespace's budget.
+Why it exists: the devices of one VM are kept or lost together, and count even while no pod of the VM runs. It must not
+know pods. Invariants: a hold has a node exactly while it is Bound; a Lost hold takes no room on a node, but still
+counts in its namespace's budget.
 """
 
 from enum import StrEnum
@@ -12,7 +12,7 @@ from accounting.holders.virtual_machine import VirtualMachineInstance, VmiKey
 
 
 class HoldState(StrEnum):
-    """Where a hold stands."""
+    """The state of a hold."""
 
     PENDING = "Pending"
     BOUND = "Bound"
@@ -20,7 +20,7 @@ class HoldState(StrEnum):
 
 
 class Hold(NamedTuple):
-    """Some units of one raw key. Holds with the same `set_id` belong to one VM and stay together."""
+    """Units of one raw key. Holds with the same `set_id` belong to one VM and stay together."""
 
     set_id: str
     vmi: VmiKey

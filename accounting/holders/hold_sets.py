@@ -1,9 +1,9 @@
-"""Where the devices of VMs are kept: each VM's holds together on one node, or all Lost.
+"""Placing the holds of VMs: each VM's holds are together on one node, or all Lost.
 
-Why it exists: a VM needs all of its devices on one node, so a set that is spread over nodes or partly Lost serves
-nobody. It must not know pods, nor carry anything out: it returns holds as they should be. Invariants: a set that was
-gathered is on one node or Lost as a whole; Lost sets are tried before Pending ones; nothing goes where it does not fit;
-the same input gives the same result.
+Why it exists: a VM needs all of its devices on one node, so a set that is spread over nodes or partly Lost is of no
+use. It must not know pods, nor carry anything out: it returns the holds as they should be. Invariants: after gathering,
+a set is on one node or Lost as a whole; Lost sets are tried before Pending ones; a set is bound only where it fits; the
+same input gives the same result.
 
     1. gather sets that are spread or partly Lost   2. take sets off nodes that cannot keep them
     3. bind Lost sets   4. bind Pending sets
@@ -21,7 +21,7 @@ HoldSet = tuple[Hold, ...]
 
 @dataclass(slots=True)
 class Room:
-    """Free units by node and raw key; the units of Bound holds are taken off already. Changes as sets are placed."""
+    """Free units by node and raw key, without the units of Bound holds. It changes as sets are placed."""
 
     capacity: Mapping[tuple[str, str], int]
     free: dict[tuple[str, str], int]
@@ -36,7 +36,7 @@ class Room:
         return all(self.free.get((node, key), 0) >= units for key, units in wanted.items())
 
     def fullest(self, wanted: Mapping[str, int]) -> str | None:
-        """Return the node with room that would be left with the fewest free units; None if none has room.
+        """Return the node with room that would keep the fewest free units; None if none has room.
 
         Ties: the larger used share of the capacity, then the name (REQ-P1).
         """
@@ -44,7 +44,7 @@ class Room:
         return min(fitting, key=lambda node: self._order(node, wanted), default=None)
 
     def count(self, holds: HoldSet, sign: int) -> None:
-        """Give back the units of Bound holds (1), or take them (-1)."""
+        """Add the units of Bound holds to the free ones (1), or subtract them (-1)."""
         for hold in holds:
             if hold.node is not None:
                 place = hold.node, hold.key
@@ -62,7 +62,7 @@ _Step = Callable[[HoldSet, Room], HoldSet]
 
 
 def wanted_by(holds: HoldSet) -> dict[str, int]:
-    """Return the units that a set needs on one node, by raw key."""
+    """Return the units that a set needs on its node, by raw key."""
     wanted: dict[str, int] = {}
     for hold in holds:
         wanted[hold.key] = wanted.get(hold.key, 0) + hold.units
@@ -86,7 +86,7 @@ def _is_whole(holds: HoldSet) -> bool:
 
 
 def _gathered(holds: HoldSet, room: Room) -> HoldSet:
-    """Bring a set that is spread or partly Lost onto one node, else lose it as a whole (REQ-S2)."""
+    """Move a set that is spread or partly Lost to one node, else make all of it Lost (REQ-S2)."""
     if _is_whole(holds):
         return holds
     room.count(holds, 1)
@@ -98,7 +98,7 @@ def _gathered(holds: HoldSet, room: Room) -> HoldSet:
 
 
 def _kept(holds: HoldSet, room: Room) -> HoldSet:
-    """Take a Bound set off a node that is gone or has promised more than it has."""
+    """Remove a Bound set from a node that is gone or has too few units for its holds."""
     node = holds[0].node if holds else None
     if node is None or not any(room.free.get((node, key), -1) < 0 for key in wanted_by(holds)):
         return holds
@@ -117,7 +117,7 @@ def _bound_if(state: HoldState) -> _Step:
 
 
 def _placed(holds: HoldSet, node: str | None, room: Room) -> HoldSet:
-    """Return a set on a node, which then has less room; without a node it is Lost."""
+    """Return a set bound to a node, and subtract its units from the room; without a node it is Lost."""
     placed = tuple(hold.lost() if node is None else hold.on(node) for hold in holds)
     room.count(placed, -1)
     return placed

@@ -1,10 +1,10 @@
-"""Whole devices under raw resource names: what nodes and namespaces have used of each.
+"""Whole devices under raw resource names: how many each node and namespace uses.
 
-Why it exists: a VM's device and the request of its launcher pod are one device, so neither may be added to the other
-nor be believed instead of it: per VMI and node the larger of the two counts. The credit of a hold is one sum for all
-pods that its VMI lists, so a second listed pod gets no credit of its own. It must not know arrays, VMIs' specs or
-statuses. Invariants: the sums are those over the pods and holds that were put, whatever the order; a pod uses the
-order-aware request of its spec for life, because kube-scheduler does.
+Why it exists: a VM's device and the request of its launcher pod are the same device, so they are neither added nor does
+one replace the other: per VMI and node the larger of the two counts. All pods that a VMI lists share the credit of its
+holds, so a second listed pod gets no further credit. It must not know arrays, VMIs' specs or statuses. Invariants: the
+sums are over the recorded pods and holds, in whatever order they came; a pod uses the order-aware request of its spec
+for all its life, as in kube-scheduler.
 
     used(node, key)        = sum over VMIs of max(held there, requested there by its launchers) + all other pods there
     used(namespace, key)   = sum over VMIs of max(held in any state, requested by its launchers) + all other pods
@@ -23,7 +23,7 @@ Units = tuple[tuple[str, int], ...]
 
 
 class RawPod(NamedTuple):
-    """A pod on a node that is not terminal: what it requests of raw keys, and the VMI whose launcher it is."""
+    """A pod on a node that has not ended: its requests of raw keys, and the VMI whose launcher it is."""
 
     uid: str
     namespace: str
@@ -31,11 +31,11 @@ class RawPod(NamedTuple):
     units: Units
     vmi: VmiKey | None = None
     migrates_from: Units = ()
-    """What the source pod requests, if this is the target of a migration that is running."""
+    """The source pod's requests, if this pod is the target of a running migration."""
 
 
 class _Group:
-    """What one VMI holds and what its launchers request, of one raw key on one node or in one namespace."""
+    """What one VMI holds and its launchers request of one raw key, on one node or in one namespace."""
 
     __slots__ = ("held", "requested")
 
@@ -47,7 +47,7 @@ class _Group:
         return max(self.held, self.requested)
 
 
-_Place = tuple[str, str]  # node or namespace, raw key
+_Place = tuple[str, str]  # keyed by node or namespace, and raw key
 
 
 class _Sums:
@@ -58,11 +58,11 @@ class _Sums:
         self._groups: dict[tuple[VmiKey, _Place], _Group] = {}
 
     def group(self, vmi: VmiKey, place: _Place) -> _Group:
-        """Return what a VMI has at a place; an empty group if nothing."""
+        """Return a VMI's group at a place; an empty one if it has none."""
         return self._groups.get((vmi, place)) or _Group()
 
     def add(self, place: _Place, vmi: VmiKey | None, *, held: int = 0, requested: int = 0) -> None:
-        """Add to a place's sums; negative numbers take away."""
+        """Add to a place's sums; negative numbers subtract."""
         if vmi is None:
             self._count(place, requested)
             return
@@ -83,7 +83,7 @@ class _Sums:
 
 
 class RawUnits:
-    """The use of raw keys. Every change is idempotent, keyed by pod UID and by VMI."""
+    """The use of raw keys. Every change is keyed by pod UID or VMI, and repeating it changes nothing."""
 
     def __init__(self) -> None:
         self._pods: dict[str, RawPod] = {}
@@ -96,7 +96,7 @@ class RawUnits:
         return self._nodes.used.get((node, key), 0)
 
     def used_in(self, namespace: str, key: str) -> int:
-        """Return the units of a key that a namespace's budget is charged for."""
+        """Return the units of a key that are charged to a namespace's budget."""
         return self._namespaces.used.get((namespace, key), 0)
 
     def on_nodes(self) -> Mapping[tuple[str, str], int]:
@@ -104,9 +104,9 @@ class RawUnits:
         return self._nodes.used
 
     def new_units(self, pod: RawPod, key: str) -> int:
-        """Return the units that a pod would add on its node: less than it requests where its VMI holds some there.
+        """Return the units that a pod would add on its node: less than it requests if its VMI holds some there.
 
-        What the pod itself may have there already does not count.
+        The pod's own earlier use does not count.
         """
         units = dict(pod.units).get(key, 0)
         if pod.vmi is None:
@@ -165,13 +165,13 @@ class RawUnits:
 
 
 def _charged(pod: RawPod) -> dict[str, int]:
-    """Return what a pod charges its namespace; for a migration's target, what it requests beyond the source."""
+    """Return a pod's charge to its namespace; for a migration's target, its requests beyond the source's."""
     source = dict(pod.migrates_from)
     charges = {key: max(0, units - source.get(key, 0)) for key, units in pod.units}
     return {key: units for key, units in charges.items() if units}
 
 
 def _added(group: _Group, units: int, own: int) -> int:
-    """Return by how much a launcher's units raise a group's use, its own earlier ones left out."""
+    """Return by how much a launcher's units raise a group's use, without its own earlier units."""
     others = group.requested - own
     return max(group.held, others + units) - max(group.held, others)

@@ -1,9 +1,9 @@
-"""Usage records: how much of what was held for how long.
+"""Usage records: what was held, how much of it, and for how long.
 
-Why it exists: bills and reports need share times time, and nothing that a user can write may change it. It must not
-know clocks, files or pods' annotations; the time is an argument, and amounts are those that the accounting counts.
-Invariants: integers only; a holder has at most one open interval per subject and phase; opening, changing and closing
-go through one function, and putting the same amounts again changes nothing; time never runs backwards for a record.
+Why it exists: bills and reports need share times time, and users must not be able to change it. It must not know
+clocks, files or pods' annotations: the time is an argument, and the amounts are those of the accounting. Invariants:
+integers only; a holder has at most one open interval per subject and phase; one function opens, changes and closes
+records, and repeating the same amounts changes nothing; a record's time never runs backwards.
 
 A record's amount is `amount x nanoseconds`, per dimension of the subject: slots, MiB and cores of a card model, or
 units of a raw key.
@@ -19,7 +19,7 @@ class Phase(StrEnum):
     """Which part of a pod's life an amount belongs to."""
 
     INIT = "init"
-    """The peak exceeds the steady amount, and the pod is not past its inits."""
+    """The amount by which the peak exceeds the steady amount, until the pod's inits are over."""
     STEADY = "steady"
 
 
@@ -55,13 +55,13 @@ Amounts = tuple[int, ...]
 
 @dataclass(slots=True)
 class Record:
-    """What one owner has used of one subject in one phase. Times are Unix nanoseconds."""
+    """What one owner has used of one subject in one phase. Times are Unix times in nanoseconds."""
 
     line: Line
     first_ns: int
     last_ns: int
     amounts: Amounts
-    """What is held now; all 0 when it is closed."""
+    """What is held now; all 0 in a closed record."""
     used: Amounts
     """Sum of amount x nanoseconds up to `last_ns`."""
 
@@ -78,13 +78,13 @@ class Record:
 
 @dataclass(slots=True)
 class UsageRecords:
-    """All records. Those of owners that are gone stay until they are dropped by age."""
+    """All records. Records of owners that are gone stay until they are dropped by age."""
 
     _records: dict[Line, Record] = field(default_factory=dict)
     _open: dict[str, dict[Line, Record]] = field(default_factory=dict)  # owner UID -> its open records
 
     def put(self, owner: Owner, held: Mapping[tuple[Subject, Phase], Amounts], now_ns: int) -> bool:
-        """Record all that an owner holds now; what is not named is closed. Returns whether anything changed."""
+        """Record all that an owner holds now; its other records are closed. Returns whether anything changed."""
         before = self._open.get(owner.uid, {})
         now = {Line(owner, *key): amounts for key, amounts in held.items() if any(amounts)}
         if {line: record.amounts for line, record in before.items()} == now:
@@ -108,14 +108,14 @@ class UsageRecords:
             self.close(uid, now_ns)
 
     def restore(self, records: Iterable[Record]) -> None:
-        """Take over records of an earlier process. Open ones stay open; the next pass changes or closes them."""
+        """Load records of an earlier process. Open ones stay open; the next pass changes or closes them."""
         for record in records:
             self._records[record.line] = record
             if record.is_open:
                 self._open.setdefault(record.line.owner.uid, {})[record.line] = record
 
     def drop_closed_before(self, ns: int) -> int:
-        """Drop the records that were closed before a time. Returns how many."""
+        """Drop the records that were closed before a time; returns how many."""
         old = [line for line, record in self._records.items() if not record.is_open and record.last_ns < ns]
         for line in old:
             del self._records[line]
@@ -145,7 +145,7 @@ class UsageRecords:
 
 
 def split_by_phase(peak: Amounts, steady: Amounts, *, past_inits: bool) -> dict[Phase, Amounts]:
-    """Return what a pod holds now, by phase: the steady part, and what its inits need beyond it."""
+    """Return what a pod holds now, by phase: the steady part, and what its inits need in addition."""
     if past_inits:
         return {Phase.STEADY: steady}
     beyond = tuple(more - less for more, less in zip(peak, steady, strict=True))

@@ -1,10 +1,10 @@
-"""A KubeVirt VirtualMachineInstance as accounting sees it, and which pods are its launchers.
+"""A KubeVirt VirtualMachineInstance as accounting uses it, and its launcher pods.
 
-Why it exists: a VM's card appears twice, as a device of the VM and as a request of its launcher pod. One place decides
-which pods are launchers, so that the card counts once and no other pod hides behind a VM. It must not know owner
-references, labels, annotations or names: their authors choose them, so they prove nothing (CVE-2025-64435). Invariants:
-a pod is a launcher only if exactly one VMI lists its UID in `status.activePods` and both are in one namespace; without
-that it is an ordinary pod.
+Why it exists: a VM's card appears twice, as a device of the VM and as a request of its launcher pod. Only this module
+decides which pods are launchers, so that the card counts once and no other pod can pass as a launcher. It must not know
+owner references, labels, annotations or names: users choose them, so they prove nothing (CVE-2025-64435). Invariant: a
+pod is a launcher only if exactly one VMI lists its UID in `status.activePods` and both are in one namespace; otherwise
+it is an ordinary pod.
 
 Source: KubeVirt v1.8 and v1.9, `status.activePods`, `status.migrationState`.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class VmiKey(NamedTuple):
-    """Which VirtualMachineInstance."""
+    """The identity of a VirtualMachineInstance."""
 
     namespace: str
     name: str
@@ -23,7 +23,7 @@ class VmiKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A live migration as the VMI's status tells it: the names of two pods, and whether it goes on."""
+    """A live migration in the VMI's status: the names of two pods, and whether it is running."""
 
     source_pod: str
     target_pod: str
@@ -42,31 +42,31 @@ class VirtualMachineInstance:
     units: tuple[tuple[str, int], ...] = ()
     migration: Migration | None = None
     is_over: bool = False
-    """Phase Succeeded or Failed: it holds nothing any more."""
+    """Whether its phase is Succeeded or Failed, so that it holds nothing."""
 
     @property
     def key(self) -> VmiKey:
-        """Which one it is."""
+        """Its identity."""
         return VmiKey(self.namespace, self.name)
 
 
 @dataclass(slots=True)
 class Launchers:
-    """Which VMI, if any, a pod is a launcher of: the one reader of `status.activePods`."""
+    """The VMI of each launcher pod. Nothing else reads `status.activePods`."""
 
     _listed: dict[VmiKey, frozenset[str]] = field(default_factory=dict)
     _listers: dict[str, set[VmiKey]] = field(default_factory=dict)  # pod UID -> the VMIs that list it
 
     def put(self, vmi: VirtualMachineInstance) -> frozenset[str]:
-        """Record a VMI as it is now. Returns the UIDs of the pods about which the answer may have changed."""
+        """Record a VMI as it is now. Returns the UIDs of the pods whose answer may have changed."""
         return self._replace(vmi.key, vmi.active_pods)
 
     def remove(self, key: VmiKey) -> frozenset[str]:
-        """Record that a VMI is gone. Returns the UIDs of the pods about which the answer may have changed."""
+        """Record that a VMI is gone. Returns the UIDs of the pods whose answer may have changed."""
         return self._replace(key, frozenset())
 
     def vmi_of(self, namespace: str, uid: str) -> VmiKey | None:
-        """Return the VMI that a pod is a launcher of; None for every other pod."""
+        """Return the VMI of a launcher pod; None for every other pod."""
         listers = self._listers.get(uid)
         if listers is None or len(listers) != 1:
             return None

@@ -1,8 +1,8 @@
 """What the pod being placed has put on the cards of one node so far, on one copy of it.
 
-Why it exists: sidecars and apps are placed on one shared copy and each init on its own, as in
-`accounting.cards.assignment` for many nodes at once. It must not choose cards. Invariant: a copy never changes, booking
-makes another one.
+Why it exists: sidecars and apps are placed on one shared copy of a node and each init on its own copy, as
+`accounting.cards.assignment` does for many nodes at once. It must not choose cards. Invariant: a copy never changes;
+booking makes a new one.
 """
 
 from collections.abc import Sequence
@@ -26,20 +26,20 @@ class Copy(NamedTuple):
     memory: list[int]
     cores: list[int]
     exclusive: int
-    """Bit i: card i has a row with all its cores."""
+    """Bit i: card i has a row that takes all its cores."""
     states: list[int]
-    """A number for what decides about a card among the other four."""
+    """One number per card for the part of the other four that matters."""
     loads: list[int]
     held: Amounts
     """MiB and cores of all cards together."""
 
     def of(self, at: int) -> "Held":
-        """Return what it has of one card."""
+        """Return the amounts of one card."""
         return Held(self.slots[at], self.memory[at], self.cores[at], self.exclusive >> at & 1)
 
 
 class Held(NamedTuple):
-    """What a copy has of one card."""
+    """The amounts of one card on a copy."""
 
     slots: int = 0
     memory: int = 0
@@ -48,7 +48,7 @@ class Held(NamedTuple):
 
 
 def fits(card: What, request: DeviceRequest, memory: int, held: Held) -> bool:
-    """Return whether a shared card can take a row of this memory beside what a copy has of it; as `card_fit` says."""
+    """Return whether a card not in MIG mode can take a row of this memory on a copy, as in `card_fit`."""
     cores_left = card.cores_left - held.cores
     if card.memory_left - held.memory < memory or cores_left < request.cores or held.exclusive:
         return False
@@ -92,11 +92,11 @@ class Copies:
         return Copy(slots, mib, percent, exclusive, states, loads, (copy.held[0] + memory, copy.held[1] + cores))
 
     def _state(self, slots: int, memory: int, cores: int, exclusive: int) -> int:
-        """Return a number for what a copy holds of a shared card."""
+        """Return a number for what a copy holds of a card not in MIG mode."""
         return self._states.setdefault((slots, memory, cores, exclusive), len(self._states) + 1)
 
     def _load(self, card: What, slots: int, memory: int, cores: int) -> int:
-        """Return a card's load with this much of the pod on it; as `snapshot.weighted_load`."""
+        """Return a card's load with this much of the pod on it, as in `snapshot.weighted_load`."""
         if not (card.slots > 0 and card.memory > 0 and card.cores > 0):
             return 0
         weights: Weights = self._preference.weights
@@ -107,17 +107,17 @@ class Copies:
         )
 
     def empty(self) -> Copy:
-        """Return the copy on which there is nothing yet."""
+        """Return the empty copy."""
         nothing = [0] * len(self._cards)
         return Copy(nothing, nothing, nothing, 0, nothing, [card.load for card in self._cards], (0, 0))
 
     def ranked(self, copy: Copy) -> list[int]:
-        """Return the numbers of all cards, the preferred one first; as `greedy.ranking`."""
+        """Return the numbers of all cards, the preferred one first, as in `greedy.ranking`."""
         if not self._by_preference:
             return self._forwards
         values = [self._values(key, copy) for key in self._preference.keys]
         keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
-        # Of equal cards the last one is preferred, and sorting keeps their order.
+        # Among equal cards the last one is preferred, and sorting keeps their order.
         return sorted(self._backwards, key=keys.__getitem__, reverse=True)
 
     def _values(self, key: CardKey, copy: Copy) -> list[int]:

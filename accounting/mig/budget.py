@@ -1,14 +1,14 @@
-"""What a pod adds up to at least while its instances are being chosen, held against what its namespace's quotas leave.
+"""The least that a pod adds up to while its instances are being chosen, compared with what its quotas leave.
 
-Why it exists: an instance has its profile's memory and cores, which may be more than was asked, so only the chosen
-instances say whether a quota is kept; a choice that cannot keep it any more must be left early. It must not know quotas
-nor cards, only numbers. Invariant: the amounts reckoned with are never more than what any placement that is still
-possible has, so what is refused here could not have kept the limits; where nothing is left to choose, they are exact.
+Why it exists: an instance has its profile's memory and cores, which may be more than was requested, so only the chosen
+instances decide whether a quota is kept; a choice that can no longer keep it must be abandoned early. It must not know
+quotas or cards, only numbers. Invariant: the computed amounts never exceed those of any placement that is still
+possible, so whatever is refused here could not have kept the limits; when nothing is left to choose, they are exact.
 """
 
 from accounting.phases import ContainerRequest, Phases
 
-#: The most MiB and the most cores that a pod's total.peak may be; None: not limited.
+#: The most MiB and cores of a pod's total.peak; None: not limited.
 Most = tuple[int | None, int | None]
 #: MiB and cores.
 Amounts = tuple[int, int]
@@ -17,12 +17,12 @@ _NO_LIMIT = 1 << 62
 
 
 class Limits:
-    """How much memory and how many cores there may be on a copy while one container after another is placed."""
+    """The memory and cores that a copy may have, while one container after another is placed."""
 
     def __init__(self, phases: Phases, most: Most, least: dict[int, Amounts]) -> None:
-        """`least`: container position -> what it takes at least, wherever it goes."""
+        """`least`: container position -> the least that it takes on any card."""
         self.refused = False
-        """Whether anything was left out for the sake of the limits."""
+        """Whether anything was refused because of the limits."""
         self._phases, self._least = phases, least
         self._most = tuple(_NO_LIMIT if each is None else each for each in most)
         self._at_start = self._beside(0)
@@ -33,11 +33,11 @@ class Limits:
         return self._keeps((0, 0), self._at_start)
 
     def keeps_shared(self, number: int, held: Amounts) -> bool:
-        """Return the same when the sidecars and apps up to the number-th will hold this at least."""
+        """Return the same if the sidecars and apps up to the number-th will hold at least this."""
         return self._keeps(held, self._after[number])
 
     def keeps_all_shared(self, held: Amounts) -> bool:
-        """Return the same when all sidecars and apps will hold this at least, or an init and those before it."""
+        """Return the same if all sidecars and apps, or an init with those before it, will hold at least this."""
         return self._keeps(held, self._most)
 
     def _keeps(self, held: Amounts, most: tuple[int, ...]) -> bool:
@@ -47,7 +47,7 @@ class Limits:
         return False
 
     def _beside(self, number: int) -> tuple[int, ...]:
-        """Return what the first `number` sidecars and apps may hold for the others to have their least beside them."""
+        """Return what the first `number` sidecars and apps may hold so that the others still get their least."""
         shared = self._phases.shared
         needs = [self._sum(shared[number:])]
         for init, before in self._phases.inits:
@@ -61,7 +61,7 @@ class Limits:
 
 
 def cheapest(offers: list[tuple[int, Amounts]], count: int) -> Amounts:
-    """Return the least memory and the least cores of `count` rows. `offers`: how many rows, and the least of each."""
+    """Return the least memory and cores of `count` rows. `offers`: numbers of rows, each with their least."""
     return _cheapest(offers, count, 0), _cheapest(offers, count, 1)
 
 

@@ -1,7 +1,7 @@
 """The cards of single nodes as plain numbers, for the search on nodes that have cards in MIG mode.
 
-Why it exists: the search looks at a few cards very often, and there a look at an array costs more than the whole step.
-It must not place anything. Invariant: a card that is left out can take no row of the pod, whatever else is placed.
+Why it exists: the search looks at a few cards very often, and one access to an array costs more than a whole step. It
+must not place anything. Invariant: a card that is left out can take no row of the pod, whatever else is placed.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from accounting.state import BoolArray, Snapshot, View
 
 
 class What(NamedTuple):
-    """What decides which rows a card may take: memory in MiB, cores in percent."""
+    """The state of a card that decides which rows it may take: memory in MiB, cores in percent."""
 
     layout: int
     """The number of its layout; 0: it is not in MIG mode."""
@@ -51,10 +51,10 @@ def mig_cards(view: View, demand: Demand, snapshot: Snapshot) -> BoolArray:
 
 
 def cards_of(view: View, demand: Demand, snapshot: Snapshot) -> list[tuple[Card, ...]]:
-    """Return each column's cards that may take a row, by position."""
+    """Return for each column the cards that may take a row, by position."""
     nodes, requested = view.nodes, view.requested
     shared = accepted(view, demand.selection, snapshot)
-    # A card in MIG mode without a profile is neither.
+    # A card in MIG mode without profiles can take no row.
     usable = nodes.layout == 0 if shared is None else shared & (nodes.layout == 0)
     usable = (usable | mig_cards(view, demand, snapshot)) & requested.usable
     if demand.policies.card.mutex:

@@ -1,13 +1,14 @@
 """Placing a pod on nodes that have cards in MIG mode.
 
-Why it exists: an instance lies at a place, several instances may lie on one card, and one place can be worth more than
-another; that is no question of sums, so it is searched, node by node. It must not know names or codes. Invariants:
-exact up to the number of steps, and the same question takes the same steps; where filter finds a placement, bind finds
-one; a card that is not in MIG mode takes a row here exactly if `card_fit` says so.
+Why it exists: an instance has a place on its card, several instances may share a card, and places differ in value. Sums
+cannot decide that, so each node is searched. It must not know names or codes. Invariants: it is exact up to its number
+of steps, and the same question takes the same steps; where filter finds a placement, bind finds one; a card that is not
+in MIG mode takes a row here exactly if `card_fit` says so.
 
-Sidecars and apps are placed on one shared copy of the node and each init on its own fork, as in `fit`. But the kubelet
-allocates all containers when it admits the pod, and the plugin makes all instances then, so the places of a pod's
-instances on one card never overlap, an init's and an app's neither (HAMi lets them, and its plugin then fails).
+Sidecars and apps are placed on one shared copy of the node and each init on its own fork, as in `cards.fit`. But the
+kubelet allocates all containers when it admits the pod, and the plugin then makes all instances, so the places of a
+pod's instances on one card never overlap, not even those of an init and an app (HAMi lets them overlap, and its plugin
+then fails).
 """
 
 from collections.abc import Sequence
@@ -24,13 +25,13 @@ from accounting.mig.search import Chosen, Search, Steps
 from accounting.mig_profiles import MigInstance
 from accounting.state import BoolArray, Rows, Snapshot, View
 
-#: Steps for all nodes of one question together; a step is one card or instance tried, about 10 microseconds. Of 500
-#: random hard questions 22 are beyond it, and 15 are beyond 4,096.
+#: The most steps for all nodes of one question together; a step is one card or instance tried, about 10 microseconds.
+#: Of 500 random hard questions 22 need more, and 15 need more than 4,096.
 STEPS = 1_024
 
 
 class Pick(NamedTuple):
-    """What one row of a container gets."""
+    """The card and instance of one row of a container."""
 
     device: int
     memory: int
@@ -43,21 +44,21 @@ Picks = dict[int, tuple[Pick, ...]]
 
 
 class Searched(NamedTuple):
-    """(column,) each: whether the pod can be placed with cards in MIG mode, and whether that could not be decided."""
+    """(column,) each: whether the pod can be placed with cards in MIG mode, and whether that is undecided."""
 
     feasible: BoolArray
     limited: BoolArray
     concerned: BoolArray
-    """Nodes with a card in MIG mode that the pod accepts."""
+    """Columns with a card in MIG mode that the pod accepts."""
     over: BoolArray
-    """Nodes where the pod can be placed, but nowhere within the limits on what it adds up to."""
+    """Columns where the pod can be placed, but not within the limits on its sum."""
 
 
 def place_on_columns(view: View, demand: Demand, snapshot: Snapshot, wanted: BoolArray, most: Most | None) -> Searched:
     """Decide the wanted columns of a view. `most`: what the pod's total.peak may be, if that is limited.
 
-    All are searched within the limits first. What steps are left say of the nodes that were refused whether they have a
-    place without the limits; where none are left that is not decided.
+    All columns are first searched within the limits. The steps that are left are used to find out whether the refused
+    ones have a placement without the limits; without steps that is undecided.
     """
     nothing = np.zeros(view.columns, np.bool_)
     if len(snapshot.layouts) == 1:
@@ -94,7 +95,7 @@ def place_on_one(view: View, demand: Demand, snapshot: Snapshot, most: Most | No
 
 
 def _as_filter_does(question: Question, cards: tuple[Card, ...], most: Most | None) -> Picks | None:
-    """Return a placement on a node where the best one was not found in time, but filter may have found one."""
+    """Return filter's placement on a node where the preferred one took too many steps."""
     ordered = sorted(cards, key=lambda card: question.facts(card).order)
     alone = Steps(STEPS // HOSTS_PART)
     for some, steps in (*(([card], alone) for card in ordered), (ordered, Steps(STEPS))):

@@ -1,7 +1,7 @@
-"""What must hold for the rest of a pod to find places on one node's cards, told without trying any.
+"""Necessary conditions for placing the rest of a pod on one node's cards, without trying any place.
 
-Why it exists: most ways that lead nowhere have too little left, and sums say so at once. It must not place
-anything. Invariant: where a placement exists, nothing here says no.
+Why it exists: most dead ends have too little left, and sums show that at once. It must not place anything. Invariant:
+where a placement exists, no condition fails.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from accounting.mig.problem import Facts, Need, Question
 
 
 class NecessaryTest:
-    """One node's cards, asked about the containers from some place on."""
+    """The conditions on one node's cards, for the containers from some position on."""
 
     def __init__(self, question: Question, cards: Sequence[Card], facts: Sequence[Facts]) -> None:
         self._question, self._cards, self._facts = question, cards, facts
 
     def enough(self, number: int, free: list[int], copy: Copy) -> bool:
-        """Return whether the containers from the number-th on may still be placed. `free`: the free slices per card.
+        """Return whether the containers from the number-th on may still be placed. `free`: free slices per card.
 
-        An instance that is large enough for a request is large enough for a smaller one. So the rows that ask as much
-        as a request or more must find places together as if each asked just that.
+        An instance that is large enough for a request is large enough for a smaller one. So all rows that ask for at
+        least as much as some request must find places together, as if each asked for exactly that.
         """
         rest = self._question.rest[number]
         return all(self._most_rows(at, need, free, copy) >= need.rows for at, need in rest)
@@ -40,9 +40,9 @@ class NecessaryTest:
         return most
 
     def least_of_shared(self, number: int, free: list[int]) -> Amounts:
-        """Return what the sidecars and apps from the number-th on add up to at least.
+        """Return the least that the sidecars and apps from the number-th on add up to.
 
-        As if each row asked the least of any of them.
+        It is computed as if each row asked for the least of any of them.
         """
         asked = self._question.phases.shared[number:]
         cores = min(container.request.cores for container in asked)
@@ -57,7 +57,7 @@ class NecessaryTest:
 
 
 def most_rows(question: Question, card: Card, facts: Facts) -> tuple[int, ...]:
-    """Return how many rows of each of the pod's needs a card may take."""
+    """Return how many rows a card may take, for each of the pod's needs."""
     return tuple(
         _rows_of_shared(card.what, memory, need, 0, 0) if offers is None else offers.most_rows(facts.free)
         for need, (offers, memory) in zip(question.needs, facts.of_needs, strict=True)
@@ -65,7 +65,7 @@ def most_rows(question: Question, card: Card, facts: Facts) -> tuple[int, ...]:
 
 
 def _rows_of_shared(card: What, memory: int, need: Need, slots: int, held: int) -> int:
-    """Return how many rows a shared card of which this is taken may have: one per container."""
+    """Return how many rows a card not in MIG mode may have beside what is taken of it: one per container."""
     most = min(need.shared, card.slots_left - slots)
     if memory:
         most = min(most, (card.memory_left - held) // memory)

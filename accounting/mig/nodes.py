@@ -1,8 +1,8 @@
-"""The search on many nodes: which of them can take the pod, in a number of steps for all of them together.
+"""The search on many nodes: which of them can take the pod, within one number of steps for all.
 
-Why it exists: one node may need more steps than a thousand others, and most nodes are decided by what one of their
-cards can do alone. It must not know views. Invariants: nodes whose cards agree in what matters are searched once and
-get the same answer; the order of cards that a policy prefers plays no part, so only yes or no comes out.
+Why it exists: one node may need more steps than a thousand others, and a single card decides most nodes. It must not
+know views. Invariants: nodes whose cards agree in what matters are searched once and get the same answer; the policy's
+order of cards plays no part, so the result is only yes or no.
 """
 
 from collections.abc import Iterable
@@ -15,23 +15,23 @@ from accounting.mig.necessary import NecessaryTest, most_rows
 from accounting.mig.problem import Facts, Question
 from accounting.mig.search import Search, Steps
 
-#: From this many different nodes on it is asked first what single cards can do.
+#: From this many different nodes on, single cards are checked first.
 _MANY = 8
-#: This part of the steps is for that.
+#: The share of steps for that check.
 HOSTS_PART = 4
-#: At least so many steps are for one node when several share them.
+#: The least steps for one node when several share them.
 _FEWEST_STEPS = 16
 
 
 class Outcome(Enum):
-    """What is known of a node."""
+    """The verdict on a node."""
 
     PLACED = auto()
     NO_PLACE = auto()
     REFUSED = auto()
-    """No within the limits; without them it was not looked."""
+    """Refused within the limits; not searched without them."""
     OVER = auto()
-    """A place there is, but none within the limits."""
+    """There is a placement, but none within the limits."""
     UNDECIDED = auto()
 
 
@@ -40,7 +40,7 @@ Key = tuple[int, ...]
 
 
 class Nodes:
-    """Some nodes, asked about one pod."""
+    """The search of some nodes for one pod."""
 
     def __init__(self, question: Question, nodes: Iterable[tuple[Card, ...]]) -> None:
         self._question = question
@@ -56,11 +56,11 @@ class Nodes:
         ordered = sorted(self._facts, key=lambda state: self._facts[state].order)
         place = {state: number for number, state in enumerate(ordered)}
         self.keys = [tuple(sorted(states, key=place.__getitem__)) for states in nodes_states]
-        """The key of each node."""
+        """The key of each node; nodes with equal keys are searched once."""
         self._rows: dict[int, tuple[int, ...]] = {}
 
     def outcomes(self, most: Most | None, steps: Steps) -> dict[Key, Outcome]:
-        """Decide all nodes. First within the limits; what steps are left say why the others refuse."""
+        """Decide all nodes, first within the limits; steps that are left show why the others refuse."""
         known = self._search(self.keys, most, steps)
         refused = [key for key, outcome in known.items() if outcome is Outcome.REFUSED]
         for key, outcome in self._search(refused, None, steps).items():
@@ -77,14 +77,14 @@ class Nodes:
             open_keys = [key for key in open_keys if key not in placed]
             steps.left -= hosts.taken
         if len(open_keys) > 1:
-            # Each gets some steps before one may take all that are left.
+            # Each node gets some steps before one may take all that are left.
             fair = max(_FEWEST_STEPS, steps.left // (4 * len(open_keys)))
             known |= {key: self._within(key, most, steps, fair) for key in open_keys}
             open_keys = [key for key in open_keys if known[key] is Outcome.UNDECIDED]
         return known | {key: self._within(key, most, steps, steps.left) for key in open_keys}
 
     def _at_once(self, key: Key, most: Most | None) -> Outcome:
-        """Say no where the cards have too little left together; of one container alone that is all there is to say."""
+        """Refuse nodes whose cards have too little left together; for a single container this decides everything."""
         rows = [self._most_rows(state) for state in key]
         wanted = [need.rows for need in self._question.needs]
         for at, least in enumerate(wanted):
@@ -95,7 +95,7 @@ class Nodes:
         return Outcome.PLACED if self._question.alone and self._takes_alone(key) else Outcome.UNDECIDED
 
     def _may_keep(self, key: Key, most: Most) -> bool:
-        """Return whether the least that the sidecars and apps can be is within the limits."""
+        """Return whether the least sum of sidecars and apps is within the limits."""
         if not self._question.phases.shared:
             return True
         cards = [self._card[state] for state in key]
@@ -138,7 +138,7 @@ class Nodes:
 
 
 class _Hosts:
-    """Cards that can take the whole pod alone."""
+    """Which cards can take the whole pod alone."""
 
     def __init__(self, question: Question, card: dict[int, Card], most: Most | None, steps: Steps) -> None:
         self._question, self._card, self._most, self._steps = question, card, most, steps
@@ -146,11 +146,11 @@ class _Hosts:
 
     @property
     def taken(self) -> int:
-        """Steps that were taken."""
+        """The number of steps taken so far."""
         return self._steps.taken
 
     def takes(self, state: int) -> bool:
-        """Return whether a card in this state surely does."""
+        """Return whether a card in this state certainly can."""
         known = self._known.get(state)
         if known is None:
             card = self._card[state]

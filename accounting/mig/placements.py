@@ -1,8 +1,7 @@
-"""What one layout of a card in MIG mode offers a row of one size, for every set of free slices.
+"""The instances that one layout of a card in MIG mode offers a row, for every set of free slices.
 
-Why it exists: the search for a placement asks this at every step, and a look at a list costs a hundredth of going
-through the profiles again. It must not know cards or pods. Invariant: it says the same as `mig.options`; what
-was worked out once is kept.
+Why it exists: the search asks this at every step, and a stored list costs a hundredth of going through the profiles
+again. It must not know cards or pods. Invariant: the results are those of `mig.options`, remembered.
 """
 
 from functools import lru_cache
@@ -15,7 +14,7 @@ class Offer(NamedTuple):
     """An instance that a row may get."""
 
     rank: int
-    """Its place in the order of preference; rows of one container that are on one card take rising ranks."""
+    """Its place in the order of preference; rows of one container on one card take rising ranks."""
     bits: int
     memory: int
     cores: int
@@ -42,25 +41,26 @@ class Offers:
         self._least: list[tuple[int, int] | None] = [None] * (EVERY_SLICE + 1)
 
     def fitting(self, free: int) -> tuple[Offer, ...]:
-        """Return those that lie on free slices, the preferred one first."""
+        """Return the instances on free slices, the preferred one first."""
         known = self._fitting[free]
         if known is None:
             known = self._fitting[free] = tuple(offer for offer in self._every if not offer.bits & ~free)
         return known
 
     def most_rows(self, free: int) -> int:
-        """Return how many of them have places on free slices together."""
+        """Return how many of them fit on free slices together."""
         known = self._most_rows[free]
         if known is None:
             known = 0
-            # The lowest slice that any uses is used by one of them or by none, so nobody is counted in two orders.
+            # The lowest slice that any may use is used by one of them or by none, so no choice is counted in two
+            # orders.
             for bits in {offer.bits for offer in self.fitting(free)}:
                 known = max(known, 1 + self.most_rows(free & ~bits & ~((bits & -bits) - 1)))
             self._most_rows[free] = known
         return known
 
     def least(self, free: int) -> tuple[int, int]:
-        """Return the least memory and the least cores of those on free slices, or 0 if there are none."""
+        """Return the least memory and the least cores of the instances on free slices, or 0 if there are none."""
         known = self._least[free]
         if known is None:
             found = self.fitting(free)
@@ -71,5 +71,5 @@ class Offers:
 
 @lru_cache(maxsize=4_096)
 def offers_of(layout: MigLayout, memory: int, cores: int) -> Offers:
-    """Return what a layout offers a row that asks for this memory and these cores."""
+    """Return the instances of a layout for a row that asks for this memory and these cores."""
     return Offers(layout, memory, cores)

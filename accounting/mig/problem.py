@@ -1,7 +1,7 @@
-"""What a pod asks of the cards of nodes in MIG mode, in the form in which the search wants it.
+"""What a pod asks of nodes with cards in MIG mode, in the form that the search needs.
 
-Why it exists: all nodes of one question share it, so it is worked out once. It must not know what is taken already.
-Invariant: cards of one class with the same free slices and the same amounts on a copy can take the same.
+Why it exists: all nodes of one question share it, so it is worked out once. It must not know what is already taken.
+Invariant: cards of one class with the same free slices and the same amounts on a copy can take the same rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,69 +22,69 @@ class Place(NamedTuple):
     position: int
     request: DeviceRequest
     before: int | None
-    """How many sidecars are declared before an init; None for a sidecar or an app."""
+    """The number of sidecars declared before an init; None for a sidecar or an app."""
     pinned: tuple[int, ...]
-    """The copies that inits after this container still need, by how many sidecars are on them."""
+    """The copies that inits after this container still need, each by the number of sidecars on it."""
     fresh: bool
-    """Whether such an init needs the copy without sidecars."""
+    """Whether one of these inits needs the copy without sidecars."""
 
 
 class Need(NamedTuple):
-    """Rows that all need at least what a request asks."""
+    """The rows that need at least what some request asks for."""
 
     request: DeviceRequest
     rows: int
     shared: int
-    """How many sidecars and apps want them; a shared card gives each one row."""
+    """How many sidecars and apps need them; a card not in MIG mode gives each one row."""
     inits: int
 
 
-#: What a row may get of a card in MIG mode (None: it is shared), and the MiB that it wants.
+#: What a row may get of a card in MIG mode (None: the card is not in MIG mode), and the MiB that it asks for.
 Want = tuple[Offers | None, int]
 
 
 class Facts(NamedTuple):
-    """What a pod wants of a card that it has nothing of yet."""
+    """What a pod needs of a card of which it has nothing yet."""
 
     state: int
-    """A number for what decides about the card."""
+    """A number for everything about the card that matters."""
     number: int
     """The same without its free slices."""
     free: int
-    """Its free slices that some instance for the pod uses."""
+    """Its free slices that some instance for the pod may use."""
     order: tuple[int, ...]
-    """Puts cards in an order that is the same in every question of the pod."""
+    """A sort key that gives cards the same order in every question of the pod."""
     counted: bool
-    """Whether it matters how many rows it has; where it has slots enough, only its slices do."""
+    """Whether its number of rows matters; if it has enough slots, only its slices do."""
     wants: tuple[Want, ...]
-    """For a row of each container."""
+    """What it offers a row of each container."""
     of_needs: tuple[Want, ...]
-    """For a row of each need."""
+    """What it offers a row of each need."""
     of_rest: tuple[Want, ...]
-    """For a row of the least that any sidecar or app asks, from each of them on."""
+    """What it offers a row of the least that the sidecars and apps from each one on ask for."""
 
 
 class _Wants(NamedTuple):
-    """What a pod wants of the cards of one layout and size."""
+    """What a pod needs of the cards of one layout and size."""
 
     wants: tuple[Want, ...]
     of_needs: tuple[Want, ...]
     of_rest: tuple[Want, ...]
     bits: int
-    """The slices that any instance for the pod uses."""
+    """The slices that any instance for the pod may use."""
     of_any: Offers | None
-    """Instances for a row of the least that any container asks."""
+    """The instances for a row of the least that any container asks for."""
 
 
 class Question:
-    """One pod; its nodes differ."""
+    """The question of one pod, the same for all nodes."""
 
     def __init__(self, demand: Demand, layouts: Sequence[MigLayout]) -> None:
         self.phases = Phases.of(demand)
         self.preference = Preference(demand.policies, numa_bind=demand.selection.numa_bind)
         self.places = _places(self.phases)
         self.needs = _needs(self.places)
-        """One per distinct request; `rest` has for each container those of the containers from it on."""
+        """One per distinct request; `rest` has for each container the needs of the containers from it on."""
         numbers = {need.request: number for number, need in enumerate(self.needs)}
         self.rest = [
             tuple((numbers[need.request], need) for need in _needs(self.places[number:]))
@@ -103,9 +103,9 @@ class Question:
         self._facts: dict[tuple[int, ...], Facts] = {}
 
     def facts(self, card: Card) -> Facts:
-        """Return what the pod wants of a card; worked out once for cards that are alike."""
+        """Return what the pod needs of a card; worked out once for cards that are alike."""
         what = card.what
-        # What a card in MIG mode has left is its places.
+        # A card in MIG mode is limited by its places.
         slots = min(what.slots_left, self.rows)
         key = (what.layout, what.slices, slots, what.memory, what.numa) if what.layout else what
         known = self._facts.get(key)
@@ -149,11 +149,11 @@ class Question:
         return offers_of(self._layouts[layout], memory, cores) if layout else None
 
     def _runs_out_of_slots(self, what: What, of_any: Offers | None) -> bool:
-        """Return whether a card might be out of slots before it is out of places."""
+        """Return whether a card may run out of slots before it runs out of places."""
         return of_any is None or what.slots_left < min(of_any.most_rows(what.slices), self.rows)
 
     def _essence(self, what: What, *, counted: bool) -> tuple[int, ...]:
-        """Return what decides about a card apart from its free slices and what the pod takes of it."""
+        """Return what matters about a card apart from its free slices and what the pod takes of it."""
         memory = what.memory if self._percentage else 0
         numa = what.numa if self.preference.numa_bind else 0
         slots = min(what.slots_left, self.rows)
@@ -183,12 +183,12 @@ def _places(phases: Phases) -> tuple[Place, ...]:
 
 
 def _sorted(befores: Iterable[int]) -> tuple[int, ...]:
-    """Return each number once. Nothing is on the copy before the first sidecar."""
+    """Return each number once, without 0: that copy is empty."""
     return tuple(sorted({before for before in befores if before}))
 
 
 def _needs(places: Sequence[Place]) -> tuple[Need, ...]:
-    """Return for each distinct request the rows that ask as much or more."""
+    """Return for each distinct request the rows that ask for at least as much."""
     found = []
     for request in dict.fromkeys(place.request._replace(count=1) for place in places):
         takers = [place for place in places if _asks_as_much(place.request, request)]

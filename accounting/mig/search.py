@@ -1,13 +1,13 @@
-"""The search for a placement on one node that has cards in MIG mode: container by container, with steps back.
+"""The search for a placement on one node that has cards in MIG mode: container by container, with backtracking.
 
-Why it exists: an instance lies at a place, and one place can be worth more than another; that is no question of sums.
-It must not know views, names or codes. Invariants: the first placement in the order of preference is found, and what is
-left out holds none; the same question takes the same steps.
+Why it exists: an instance has a place on its card, and places differ in value, so sums cannot decide. It must not know
+views, names or codes. Invariants: the first placement in the order of preference is found, and the skipped parts
+contain none; the same question takes the same steps.
 
-A way that was gone in vain is not gone again. What decides whether the rest can be placed is, per card, what it is, its
-free slices, what each copy that is still needed holds of it, and whether the container at hand may still take it; cards
-that agree in that are interchangeable. Under limits on what the pod adds up to, what the copies hold together
-decides too: where some was too much, more is.
+States that have failed are not tried again. Whether the rest can be placed depends, per card, on its properties, its
+free slices, what each copy that is still needed holds of it, and whether the present container may still take it; cards
+that agree in these are interchangeable. With limits on the pod's sum, the sums over the copies matter too: if some
+amount was too much, a larger one is as well.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from accounting.mig.placements import Offers
 from accounting.mig.problem import Place, Question
 from accounting.mig_profiles import MigInstance
 
-#: Bits of a number within a packed key: a card's state on a copy, its free slices, what of it is still open.
+#: Bits of the parts of a packed key: a card's state on a copy, its free slices, whether it is still open.
 _STATE, _SLICES, _OPEN = 20, 8, 16
 
 
 class Taken(NamedTuple):
-    """What a row takes: the number of the card on the node, MiB, cores, and the instance of a card in MIG mode."""
+    """What a row takes: the card's number on the node, MiB, cores, and the instance of a card in MIG mode."""
 
     at: int
     memory: int
@@ -39,7 +39,7 @@ Chosen = tuple[Taken, ...]
 
 
 class Steps:
-    """Steps that may still be taken; a step is one card or instance tried."""
+    """The steps that are left; a step is one card or instance tried."""
 
     def __init__(self, most: int) -> None:
         self.left = most
@@ -47,7 +47,7 @@ class Steps:
 
 
 class _InVain:
-    """Ways that were gone in vain, each with what the copies held then."""
+    """States that have failed, each with what the copies held then."""
 
     def __init__(self) -> None:
         self._ways: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
@@ -58,19 +58,19 @@ class _InVain:
         return bool(self._ways)
 
     def has(self, way: tuple[int, ...], held: tuple[int, ...]) -> bool:
-        """Return whether the same was tried with as much or less."""
+        """Return whether this state has failed with as much or less on the copies."""
         for other in self._ways.get(way, ()):
             if all(less <= more for less, more in zip(other, held, strict=True)):
                 return True
         return False
 
     def add(self, way: tuple[int, ...], held: tuple[int, ...]) -> None:
-        """Note a way."""
+        """Note a state that has failed."""
         self._ways.setdefault(way, []).append(held)
 
 
 class _Placing:
-    """A container whose cards are being chosen, and what does not change meanwhile."""
+    """A container whose cards are being chosen, and what stays fixed during that."""
 
     __slots__ = ("base", "copies", "cores", "number", "pinned", "place", "want")
 
@@ -87,7 +87,7 @@ class Search:
     def __init__(
         self, question: Question, cards: Sequence[Card], most: Most | None, steps: Steps, *, by_preference: bool = True
     ) -> None:
-        """`by_preference`: the cards in the order of the pod's policy and not as they come."""
+        """`by_preference`: try cards in the order of the pod's policy instead of their own."""
         self._question, self._cards, self._steps = question, [card.what for card in cards], steps
         self._mutex = question.preference.policies.card.mutex
         self._bind = question.preference.numa_bind
@@ -102,9 +102,9 @@ class Search:
         self._copies = Copies(question, cards, facts, by_preference=by_preference)
         self._start = self._copies.empty()
         self.chosen: dict[int, Chosen] = {}
-        """Container position -> its rows, once a placement was found."""
+        """Container position -> its rows, after a placement was found."""
         self.cut = False
-        """Whether the steps ended before the search did."""
+        """Whether the search ran out of steps."""
         self.limits = None if most is None else Limits(question.phases, most, dict(self._least_of_each()))
 
     def run(self) -> bool:
@@ -143,7 +143,7 @@ class Search:
         return False
 
     def _usable(self, placing: _Placing, copy: Copy) -> list[int]:
-        """Return the free slices per card; none where neither this container nor a later one can take a row."""
+        """Return the free slices per card; none for a card that neither this container nor a later one can use."""
         if not self._closing or placing.place.fresh:
             return self._free
         needed = [copy, *(placing.copies[before] for before in placing.place.pinned)]
@@ -154,7 +154,7 @@ class Search:
         return slots >= self._cards[at].slots_left or (self._mutex and slots > 0)
 
     def _hopeful(self, placing: _Placing, copy: Copy, free: list[int]) -> bool:
-        """Return whether nothing speaks against the rest yet."""
+        """Return whether the rest may still be placed."""
         if not self._necessary.enough(placing.number, free, copy):
             return False
         if self.limits is None or placing.place.before is not None:
@@ -163,7 +163,7 @@ class Search:
         return self.limits.keeps_all_shared((copy.held[0] + memory, copy.held[1] + cores))
 
     def _orders(self, placing: _Placing, copy: Copy) -> list[list[int]]:
-        """Return the cards that are open, in order of preference; under numa-bind the groups."""
+        """Return the cards to try, in order of preference, as one list; under numa-bind one list per NUMA node."""
         can = set(self._open(placing.place, placing.want, copy))
         order = [at for at in self._copies.ranked(copy) if at in can]
         if not self._bind or placing.place.request.count == 1:
@@ -172,7 +172,7 @@ class Search:
         return [[at for at in order if self._cards[at].numa == number] for number in numbers]
 
     def _open(self, place: Place, want: list[tuple[Offers | None, int]], copy: Copy) -> list[int]:
-        """Return the cards that may take a row of a container on this copy; as `card_fit` says."""
+        """Return the cards that may take a row of a container on this copy, as in `card_fit`."""
         return [
             at
             for at, card in enumerate(self._cards)
@@ -184,7 +184,7 @@ class Search:
     # -- rows of one container -----------------------------------------------------------------------------------------
 
     def _rows(self, placing: _Placing, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen) -> bool:
-        """Place the rows that are left on the cards from `order[at]` on, there from the instance of rank `first` on."""
+        """Place the rows that are left on the cards from `order[at]` on, on that card from instance rank `first` on."""
         missing = placing.place.request.count - len(chosen)
         if self.limits is not None and not self._keeps(placing, copy, order[at:], missing):
             return False
@@ -210,14 +210,14 @@ class Search:
     def _any_card(
         self, placing: _Placing, copy: Copy, order: list[int], at: int, first: int, chosen: Chosen, most_rows: list[int]
     ) -> bool:
-        """Try the cards from `order[at]` on for the next row. `most_rows`: the most rows that each of them has."""
+        """Try the cards from `order[at]` on for the next row. `most_rows`: the most rows of each."""
         missing, left = placing.place.request.count - len(chosen), sum(most_rows)
         seen = set()
         for place in range(at, len(order)):
             if left < missing or self.cut:
                 return False
             left -= most_rows[place - at]
-            # Of cards that are alike here the first one stands for all.
+            # Among cards that are alike here, only the first one is tried.
             card = order[place]
             like = placing.base[card], copy.states[card], self._free[card], first
             if like not in seen and self._card(placing, copy, order, place, first, chosen):
@@ -260,7 +260,7 @@ class Search:
         return not self.cut
 
     def _keeps(self, placing: _Placing, copy: Copy, order: list[int], missing: int) -> bool:
-        """Return whether the pod can still keep the limits with the rows that the container has."""
+        """Return whether the pod can still keep the limits with the rows that the container has so far."""
         if self.limits is None:
             return True
         memory, cores = self._least(placing.want, placing.cores, order, missing)
@@ -291,7 +291,7 @@ class Search:
     # -- what was tried ------------------------------------------------------------------------------------------------
 
     def _base(self, place: Place, copies: list[Copy]) -> list[int]:
-        """Return a number per card: what it is, and what the copies that are needed later hold of it."""
+        """Return a number per card: its properties, and what the copies that are needed later hold of it."""
         base = self._classes
         for before in place.pinned:
             base = [known << _STATE | state for known, state in zip(base, copies[before].states, strict=True)]

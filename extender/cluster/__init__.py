@@ -1,4 +1,4 @@
-"""The objects that are known, and the cache that follows from them.
+"""The known objects of a cluster, and the cache that follows from them.
 
 It must not know HTTP or the API server.
 """

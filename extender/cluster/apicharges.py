@@ -1,8 +1,7 @@
-"""What the API server's quotas charge for the pods that are known.
+"""What the API server's own quotas charge for the known pods.
 
-Why it exists: the API server charges a pod from its creation on, bound or not, by resource name, and a question must
-not go through all pods. It must not know limits. Invariant: the sums are those over the pods that were put and not
-taken away, and that have not ended.
+Why it exists: the API server charges a pod from its creation on, bound or not, by resource name, and no question may
+cost a look at all pods. It must not know limits. Invariant: the sums are over all kept pods that have not ended.
 """
 
 from accounting.pod import Pod
@@ -17,7 +16,7 @@ class ApiCharges:
         self._sums = NamespaceSums()
 
     def of(self, namespace: str, selector: Selector = ()) -> dict[str, int]:
-        """Return the sums over the namespace's pods that a selector takes."""
+        """Return the sums over the namespace's pods that a selector selects."""
         return self._sums.of(namespace, selector)
 
     def namespaces(self) -> list[str]:
@@ -25,7 +24,7 @@ class ApiCharges:
         return self._sums.namespaces()
 
     def change(self, before: Pod | None, after: Pod | None) -> None:
-        """Count a pod as it is now instead of as it was before."""
+        """Count a pod as it is now in place of as it was before."""
         if before is not None and after is not None and _charge(before) == _charge(after):
             return
         if before is not None and _is_charged(before):

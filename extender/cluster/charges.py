@@ -1,8 +1,8 @@
-"""What quotas count: what namespaces' pods are charged here, and what the API server charges for them.
+"""What quotas count: what namespaces' pods are charged here, and what the API server charges.
 
-Why it exists: verdicts, metrics and reports ask the same sums, each for another limit and some without a pod's own
-share. It must not change anything. Invariants: both charges are those of the pods that a limit selects; what is left
-out of a sum for a pod is exactly what that pod has in it.
+Why it exists: verdicts, metrics and reports need the same sums for different limits, some of them without one pod's own
+share. It must not change anything. Invariants: both charges are those of the pods that a limit selects; leaving a pod
+out of a sum subtracts exactly what that pod has in it.
 """
 
 from collections import Counter
@@ -17,12 +17,12 @@ from accounting.state.cache import Cache
 from extender.cluster.registry import PodRegistry
 from extender.config import Settings
 
-#: Looking at so many takes a millisecond or two.
+#: Pods per step: looking at so many takes a millisecond or two.
 _PODS_PER_STEP = 200
 
 
 class Charges:
-    """Answers from the sums that the cache and the registry keep."""
+    """Answers from the sums of the cache and the registry."""
 
     def __init__(self, settings: Settings, quotas: QuotaTable, cache: Cache, pods: PodRegistry) -> None:
         self._settings = settings
@@ -31,10 +31,10 @@ class Charges:
         self._pods = pods
 
     def check(self, pod: Pod) -> QuotaCheck:
-        """Return which limits of its namespace a pod would pass wherever it goes, and what is left for it.
+        """Return which limits of its namespace a pod would exceed on any node, and what is left for it.
 
-        The pod as a whole counts, at its peak; its own earlier booking does not. Answered from memory, in microseconds
-        per limit of the namespace.
+        The whole pod counts, at its peak; its own earlier booking does not. Takes microseconds per limit of the
+        namespace.
         """
         if not self._quotas.limits_of(pod.namespace):
             return UNLIMITED
@@ -43,7 +43,7 @@ class Charges:
         )
 
     def check_without(self, pod: Pod, gone: Sequence[PodRecord]) -> QuotaCheck:
-        """Return `check` as it would be with these pods gone as well."""
+        """Return `check` as if these pods were gone as well."""
         others = [record for record in gone if record.namespace == pod.namespace]
         if not others:
             return self.check(pod)
@@ -57,7 +57,7 @@ class Charges:
         return self._quotas.check(pod, used, mig=self._cache.has_mig)
 
     def used(self, limit: Limit) -> int:
-        """Return what the pods that a limit counts are charged now."""
+        """Return what the pods that a limit selects are charged now."""
         used = self._quotas.used_of(limit, self._cache.used, limit.namespace, limit.selector)
         return self._quotas.amount(used, limit.resource)
 
@@ -67,7 +67,7 @@ class Charges:
         return self._quotas.amount(used, limit.resource)
 
     def by_api(self, limit: Limit) -> int:
-        """Return what the API server's quota charges the pods that a limit counts."""
+        """Return what the API server's quota charges the pods that a limit selects."""
         return self._pods.charges.of(limit.namespace, limit.selector).get(limit.resource, 0)
 
     def by_api_to_others(self, limit: Limit, pod: Pod) -> int:
@@ -79,9 +79,9 @@ class Charges:
         return self.by_api(limit) - dict(mine).get(limit.resource, 0)
 
     def why_they_differ(self, limit: Limit, record: Callable[[Pod], PodRecord]) -> Generator[None, None, list[str]]:
-        """Return why `used` and `by_api` differ, and for how many pods each reason holds, after some short steps.
+        """Return, in short steps, why `used` and `by_api` differ, and for how many pods each reason holds.
 
-        `record`: what a pod holds.
+        `record`: returns what a pod holds.
         """
         if self.used(limit) == self.by_api(limit):
             return []
@@ -95,9 +95,9 @@ class Charges:
         return differences_text(reasons)
 
     def _used_without(self, pod: Pod, selector: Selector, vendor: str | None = None) -> Total:
-        """Return what the pods that a selector takes are charged, the given pod's booking left out.
+        """Return what the pods that a selector selects are charged, without the given pod's booking.
 
-        For the cards of a vendor, by its key; without one, for those of the first vendor.
+        Counts the cards of the vendor with the given key; without a key, those of the first vendor.
         """
         total, own = self._cache.used(pod.namespace, selector, vendor), self._cache.pods.get(pod.uid)
         if own is None or own.namespace != pod.namespace or not selects(selector, own.scope):

@@ -2,7 +2,7 @@
 
 Why it exists: with a dump in place of an API server, something must remember the objects, so that bind works and a
 pod's containers can be shown. It must not know HTTP. Invariants: every change reaches the cache in the same step;
-what came from files and what came by requests are kept apart, so that files can be read again.
+objects from files and objects from requests are told apart, so that files can be read again.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from extender.config import Settings
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """What one reading of files gave: the objects that decode, and what was wrong with the others."""
+    """The result of reading files: the objects that decode, and the problems of the others."""
 
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
@@ -50,18 +50,18 @@ class Cluster:
         claims: Claims | None = None,
         deletions_are_told: bool = False,
     ) -> None:
-        """`claims`: where pods that passed filter will probably go, if that is kept.
+        """`claims`: where pods that passed filter will probably go; None if no claims are kept.
 
-        `deletions_are_told`: on a live cluster every deletion is told by UID. Then what comes late of an earlier pod of
-        the same name must not end this one. Otherwise a new UID under a known name is the only sign that the old pod is
-        gone, once the new pod is posted, read from a file or bound; that somebody asks about it is no sign.
+        `deletions_are_told`: on a live cluster the watch reports every deletion by UID, so late news of an earlier pod
+        of the same name must not end this one. Otherwise a new UID under a known name is the only sign that the old pod
+        is gone, once the new pod is posted, read from a file or bound; a filter request for it is no such sign.
         """
         self.settings = settings
         self.events = Events()
         self.cache = Cache(tuple(vendor.key for vendor in settings.vendors))
         self.quotas = QuotaTable(*settings.vendors)
         self.arrivals = Arrivals()
-        """From these the expected workload is learned."""
+        """The latest demands, from which the expected workload is learned."""
         self.registry = PodRegistry(
             self.cache,
             self.events,
@@ -100,7 +100,7 @@ class Cluster:
         return self.registry.pod(uid)
 
     def pod_without_rows(self, uid: str) -> Pod | None:
-        """Return a pod by UID without the rows of its allocation, which is quick."""
+        """Return a pod by UID with its rows still packed, which is quick."""
         return self.registry.kept_pod(uid)
 
     def pod_named(self, namespace: str, name: str) -> Pod | None:
@@ -117,25 +117,25 @@ class Cluster:
         return sorted((pod for pod in kept if pod.node is None and not pod.terminal and pod.asks), key=_by_name)
 
     def pods_as_kept(self) -> list[Pod]:
-        """Return every pod, in no order and its rows still a text, which is quick; `unpacked` reads them."""
+        """Return every pod in no order, its rows still packed, which is quick; `unpacked` reads them."""
         return self.registry.kept()
 
     def record(self, pod: Pod, records: Mapping[str, PodRecord] | None = None) -> PodRecord:
-        """Return what a pod holds: as the cache has it, else by itself; unbound, its annotation counts nothing.
+        """Return what a pod holds: its record in the cache, else made from the pod, unbound without its annotation.
 
-        `records`: the cache's, by UID, if those of an earlier moment are meant.
+        `records`: the cache's records by UID, if those of an earlier moment are meant.
         """
         known = (self.cache.pods if records is None else records).get(pod.uid)
         return known or record_pod(pod if pod.node is not None else pod._replace(allocation=None))
 
     def quota_check(self, pod: Pod) -> QuotaCheck:
-        """Return which limits of its namespace a pod would pass wherever it goes; see `Charges.check`."""
+        """Return which limits of its namespace a pod would exceed on any node; see `Charges.check`."""
         return self.charges.check(pod)
 
     def placed(self, pod: Pod, node: str) -> Placement | tuple[Reason, ...]:
         """Return the cards that a pod gets on a node within its namespace's quotas, or why it gets none.
 
-        What others claim there keeps its room if that can be; else it is as if nobody claimed anything.
+        Cards are chosen beside what others claim there if possible, else as if there were no claims.
         """
         snapshot, quota = self.nominations.of_node(pod, node) or self.cache.snapshot(), self.quota_check(pod)
         if self.registry.claims is not None and not quota.exceeded:
@@ -145,25 +145,25 @@ class Cluster:
         return explain_node(snapshot, pod, node, self.cache.positions(node), quota=quota)
 
     def problems(self) -> list[Problem]:
-        """Return everything that is wrong, objects that could not be read included."""
+        """Return all problems, those of unreadable objects included."""
         return sorted({*problems(self.cache), *self.problems_of_objects()})
 
     def problem_counts(self) -> dict[ProblemCode, int]:
-        """Return how many problems there are by code, from the arrays: quick enough for every scrape."""
+        """Return the number of problems by code, from the arrays: quick enough for every scrape."""
         counts = problem_counts(self.cache)
         for problem in self.problems_of_objects():
             counts[problem.code] += 1
         return counts
 
     def problems_of_objects(self) -> list[Problem]:
-        """Return what is wrong with quotas, their limits below what is used included, and with files' objects."""
+        """Return the problems of quotas, of limits below what is used, and of objects in files."""
         passed = map(passed_problem, self.quotas.passed(self.cache.used))
         return [*self.quotas.problems(), *passed, *self._files.problems]
 
     # -- changing -------------------------------------------------------------------------------------------------
 
     def load(self, files: Objects) -> None:
-        """Replace what came from files by what they say now; pods that came by requests stay."""
+        """Replace the objects from files by what the files say now; pods that came by requests stay."""
         self._drop_vanished(files)
         for node in files.nodes:
             self.cache.add_node(node)
@@ -190,7 +190,7 @@ class Cluster:
         self.cache.remove_node(name)
 
     def as_counted(self, node: Node) -> Node:
-        """Return a node whose cards take nothing where their vendor's plugin is gone."""
+        """Return a node with the cards of vendors whose plugin is gone marked unhealthy."""
         gone = {vendor for name, vendor in self._gone_plugins if name == node.name}
         if not gone:
             return node
@@ -203,7 +203,7 @@ class Cluster:
         return (node, vendor) in self._gone_plugins
 
     def set_plugin(self, node: str, vendor: str, *, alive: bool) -> bool:
-        """Note whether a vendor's plugin on a node lives; returns whether that is new."""
+        """Note whether a vendor's plugin on a node runs; returns whether that has changed."""
         if alive is not self.is_plugin_gone(node, vendor):
             return False
         self._gone_plugins ^= {(node, vendor)}
@@ -215,9 +215,9 @@ class Cluster:
         return True
 
     def put_pod(self, pod: Pod) -> Pod:
-        """Create or replace a pod; a new UID under a known name replaces the old pod. Returns what is kept.
+        """Create or replace a pod; a new UID under a known name replaces the old pod. Returns the kept pod.
 
-        A bound pod stays on its node and keeps its cards, as on an API server, where neither can be taken back.
+        A bound pod stays on its node and keeps its cards, because an API server allows no other change either.
         """
         known = self.registry.pod(pod.uid)
         if known is not None and known.node is not None:
@@ -225,15 +225,15 @@ class Cluster:
         return self.registry.put(pod, Heard.REQUEST)
 
     def remember(self, pod: Pod) -> None:
-        """Remember a pod that /filter showed, unless it is known already."""
+        """Remember a pod of a /filter request, unless it is known already."""
         self.registry.ask(pod)
 
     def is_from_files(self, uid: str) -> bool:
-        """Whether only files have told of a pod."""
+        """Whether a pod comes from files only."""
         return self.registry.is_heard_of(uid, Heard.FILE)
 
     def is_only_asked_about(self, uid: str) -> bool:
-        """Whether nothing but /filter has told of a pod yet."""
+        """Whether a pod is known only from /filter."""
         return self.registry.is_heard_of(uid, Heard.QUESTION)
 
     def delete_pod(self, uid: str) -> None:
@@ -247,16 +247,16 @@ class Cluster:
         self.registry.put(pod, Heard.BIND)
 
     def expect(self, workload: Workload) -> None:
-        """Let policies that look ahead expect another workload from now on."""
+        """Make policies that look ahead expect this workload from now on."""
         self.packing.use(workload)
         self._changes += 1
         self.events.workload_expected.publish(workload)
 
     def put_quota(self, quota: Quota) -> bool:
-        """Record a quota object as it is now; returns whether its limits changed, as opposed to its status."""
+        """Record a quota object as it is now; returns whether its limits changed, not just its status."""
         changed = self.quotas.put(quota)
         if changed:
-            # The API server writes a quota's status with every pod; that frees nothing.
+            # The API server writes a quota's status with every pod, which frees nothing.
             self._changes += 1
             self.events.quota_changed.publish(quota.namespace)
         return changed
@@ -270,7 +270,7 @@ class Cluster:
         return removed
 
     def _follow_pods(self) -> None:
-        """Let what is kept beside of pods follow from the registry's events."""
+        """Subscribe the other stores of pods to the registry's events."""
         events, residents, nominations = self.events, self.residents, self.nominations
         events.kept.subscribe(lambda event: nominations.told(event.before, event.pod))
         events.over.subscribe(lambda event: nominations.gone(event.uid))
@@ -278,7 +278,7 @@ class Cluster:
         events.cardless_over.subscribe(lambda event: residents.remove_cardless(event.uid))
 
     def _is_told_by_files(self, pod: Pod) -> bool:
-        """Whether what a file says of a pod stands: no request has told of it, nor of another one of its name."""
+        """Whether a pod is taken from a file: no request has brought it, nor another pod of its name."""
         holder = self.registry.holder(pod.namespace, pod.name)
         if holder is not None and holder.pod.uid != pod.uid and holder.heard is not Heard.FILE:
             return False

@@ -1,8 +1,8 @@
-"""The pods that are kept, by UID and by name.
+"""The kept pods, by UID and by name.
 
-Why it exists: an entry, the name that leads to it, its turn to be forgotten and what the API server charges for it must
-come and go together. It must not know bookings, nor what is told of pods. Invariants: a UID has at most one entry; a
-name leads to an entry; after `drop` nothing of the UID is left here.
+Why it exists: an entry, its name, its place in the order of forgetting and the API server's charge for it must come and
+go together. It must not know bookings, nor how pods become known. Invariants: a UID has at most one entry; a name leads
+to an entry; after `drop` nothing of the UID is left here.
 """
 
 from collections import OrderedDict
@@ -49,11 +49,11 @@ class Entries:
         return None if uid is None else self._entries[uid]
 
     def asked_longest_ago(self, most: int) -> str | None:
-        """Return, of more pods than that which only filter asked about, the one that was asked about longest ago."""
+        """Return the pod that filter asked about longest ago, if more pods than that are known only from filter."""
         return next(iter(self._asked)) if len(self._asked) > most else None
 
     def keep(self, pod: Pod, heard: Heard, *, takes_name: bool) -> PodEntry:
-        """Keep a pod. `takes_name`: from another pod that has it."""
+        """Keep a pod. `takes_name`: also take its name from another pod."""
         uid, entry, pod = pod.uid, self._entries.get(pod.uid), packed(pod)
         if entry is None:
             entry = self._entries[uid] = PodEntry(pod, heard)
@@ -69,7 +69,7 @@ class Entries:
         return entry
 
     def hear(self, entry: PodEntry, heard: Heard) -> None:
-        """Note who told of a pod."""
+        """Note where a pod is known from."""
         uid = entry.pod.uid
         if entry.heard is Heard.QUESTION:
             self._asked.pop(uid, None)
@@ -78,7 +78,7 @@ class Entries:
         entry.heard = heard
 
     def drop(self, uid: str) -> None:
-        """Let a pod go."""
+        """Drop a pod."""
         entry = self._entries.pop(uid)
         self.changes += 1
         self.names.drop(entry.pod)

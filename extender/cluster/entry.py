@@ -1,8 +1,8 @@
-"""What is known of one pod beside its booking.
+"""What is known of one pod, apart from its booking.
 
-Why it exists: 100,000 pods must fit in memory, and the rows of an allocation take more room than all the rest of a pod,
-while hardly anybody asks for them, so a pod is kept with their text. It must not know other pods. Invariant: unpacking
-what was packed gives the same pod.
+Why it exists: 100,000 pods must fit in memory. The rows of an allocation take more room than the rest of a pod and are
+rarely needed, so a pod is kept with their text in their place. It must not know other pods. Invariant: unpacking a
+packed pod gives the same pod.
 """
 
 from enum import Enum
@@ -16,18 +16,18 @@ _lasting = attrgetter(*(name for name in Pod._fields if name not in ("inits_over
 
 
 class Heard(Enum):
-    """Who told of a pod as it is kept. Filter's question counts only as long as nobody else has told of the pod."""
+    """Where a pod is known from. Filter's request counts only until another source shows the pod."""
 
     FILE = "file"
     REQUEST = "request"
-    """POST on an embedded cluster."""
+    """A POST on an embedded cluster."""
     QUESTION = "question"
-    """Filter asked about it."""
+    """A request of filter."""
     WATCH = "watch"
-    """Or a list."""
+    """A watch or a list."""
     READ = "read"
     BIND = "bind"
-    """We assumed it."""
+    """Our own bind, which assumed it."""
 
 
 class PodEntry:
@@ -37,24 +37,24 @@ class PodEntry:
 
     def __init__(self, pod: Pod, heard: Heard) -> None:
         self.pod = pod
-        """As it was told of, with the text of its rows in their place."""
+        """The pod as last seen, with the text of its rows in their place."""
         self.heard = heard
         self.facts: PodFacts | None = None
-        """What a live cluster knows beside; None until it was told."""
+        """What a live cluster knows in addition; None if nothing yet."""
         self.rejection_at_claim: int | None = None
         """The rejection that was known when the pod's claim was made; None without a claim."""
         self.unlisted = False
-        """A list has left it out since it was told of last, while its bind was in flight."""
+        """Whether a list has left it out since it was last seen, while its bind was in flight."""
         self.contradicted = False
-        """It was last told of without a node though it is booked."""
+        """Whether it was last seen without a node although it is booked."""
 
     def is_as(self, pod: Pod) -> bool:
-        """Whether a pod, given with the text of its rows, is what is kept, its inits' state apart."""
+        """Whether a pod, given with packed rows, equals the kept one apart from its inits' state."""
         return bool(self.pod.allocation_text) and bool(_lasting(self.pod) == _lasting(pod))
 
 
 def packed(pod: Pod) -> Pod:
-    """Return a pod with the text of its rows in their place. It may be given like that."""
+    """Return a pod with packed rows: their text in their place. The given pod may already be packed."""
     allocation = pod.allocation
     if isinstance(allocation, tuple) and any(allocation):
         return pod._replace(allocation=None, allocation_text=pack_rows(allocation))
@@ -67,7 +67,7 @@ def concerns_cards(pod: Pod) -> bool:
 
 
 def unpacked(pod: Pod) -> Pod:
-    """Return a kept pod with its rows."""
+    """Return a kept pod with its rows unpacked."""
     if not pod.allocation_text:
         return pod
     return pod.with_allocation(unpack_rows(pod.allocation_text, pod.containers, "allocation"))

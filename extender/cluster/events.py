@@ -1,9 +1,9 @@
-"""What a cluster tells those who listen: one frozen type per event, one topic per type.
+"""The events of a cluster: one frozen type per event, one topic per type.
 
-Why it exists: what changes a pod, a node or a quota must not know who cares. Whoever does subscribes, and an
-application puts all of it together in one place. It must not know subscribers. Invariants: an event is published after
-the state has changed, in the same step; subscribers are called at once, in the order in which they subscribed; while
-nobody listens to a topic its events are not even made.
+Why it exists: code that changes a pod, a node or a quota must not know who depends on it. Listeners subscribe, and an
+application does this for all of them in one place. It must not know subscribers. Invariants: an event is published
+after the state has changed, in the same step; subscribers are called at once, in the order in which they subscribed; an
+event that has no subscriber is not even made.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ E = TypeVar("E")
 
 
 class Topic(Generic[P, E]):
-    """Events of one type, and who listens to them."""
+    """Events of one type, and their subscribers."""
 
     __slots__ = ("_kind", "_subscribers")
 
     def __init__(self, kind: Callable[P, E]) -> None:
-        """`kind`: makes an event of what `publish` is given."""
+        """`kind`: makes an event from the arguments of `publish`."""
         self._kind = kind
         self._subscribers: tuple[Callable[[E], None], ...] = ()
 
@@ -33,7 +33,7 @@ class Topic(Generic[P, E]):
         self._subscribers += subscribers
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Make an event and tell it, if anybody listens."""
+        """Make an event and pass it to all subscribers, if there are any."""
         if self._subscribers:
             event = self._kind(*args, **kwargs)
             for subscriber in self._subscribers:
@@ -52,7 +52,7 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A pod was told of by the watch, or a list left it out."""
+    """The watch showed a pod, or a list left it out."""
 
     uid: str
 
@@ -66,7 +66,7 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A pod that concerns cards is kept as it is now. `before`: as it was kept before, if it was."""
+    """A pod that concerns cards is kept as it is now. `before`: as it was kept before, None if it was not."""
 
     before: Pod | None
     pod: Pod
@@ -81,7 +81,7 @@ class Cardless:
 
 @dataclass(frozen=True, slots=True)
 class CardlessOver:
-    """Such a pod has ended, is gone, or concerns cards now."""
+    """A pod without cards has ended, is gone, or concerns cards now."""
 
     uid: str
 
@@ -95,7 +95,7 @@ class Contradicted:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A node's cards changed, or whether they take anything."""
+    """A node's cards changed, or whether they may take pods."""
 
     name: str
 
@@ -133,7 +133,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A booking was taken back: its bind failed for certain."""
+    """A booking was undone: its bind failed for certain."""
 
     uid: str
 
@@ -156,7 +156,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class PodRead:
-    """The API server was asked for one pod. `text`: the object as JSON; of a deleted one its UID is enough."""
+    """One pod was read from the API server. `text`: the object as JSON; of a deleted one its UID is enough."""
 
     change: Literal["put", "deleted"]
     text: str
@@ -164,7 +164,7 @@ class PodRead:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A pod will probably go where its claim says."""
+    """A pod claimed cards on the node where it will probably go."""
 
     uid: str
     claim: Claim
@@ -179,7 +179,7 @@ class Unclaimed:
 
 @dataclass(frozen=True, slots=True)
 class PluginChanged:
-    """A vendor's plugin on a node was found gone, or alive again."""
+    """A vendor's plugin on a node was found gone, or running again."""
 
     node: str
     vendor: str

@@ -1,12 +1,12 @@
 """Learning what workload to expect, in the background.
 
-Why it exists: building tables takes seconds, and kube-scheduler waits milliseconds. It must not place anything.
-Invariants: the event loop only decides that something is due and takes the finished workload, all at once; a workload
-that was given is kept, and built again only for another kind of cards. Which workload held when stands in the journal,
-so a replay needs no clock.
+Why it exists: building tables takes seconds, and kube-scheduler waits for milliseconds only. It must not place
+anything. Invariants: the event loop only decides that learning is due, and takes the finished workload in one step; a
+given workload is kept, and built again only for other kinds of cards. The journal says from when on each workload
+applied, so a replay needs no clock.
 
-A mix is learned anew after 20, 40, 80, ... pods, then after every 1,500. Measured on the openb traces: starting to look
-ahead after hundreds of pods costs points that never come back, since the first pods fill the nodes with few CPUs.
+The mix is learned again after 20, 40, 80, ... pods, then after every 1,500. Measured on the openb traces: starting to
+look ahead only after hundreds of pods loses points for good, because the first pods fill the nodes with few CPUs.
 """
 
 import asyncio
@@ -26,22 +26,22 @@ _LOOK_SECONDS = 1.0
 
 
 class Learner:
-    """The expected workload of one cluster. `given`: pods that show what to expect; None: learn."""
+    """Learns one cluster's expected workload. `given`: pods that show what to expect; None: learn from arrivals."""
 
     def __init__(self, cluster: Cluster, given: Sequence[Pod] | None = None) -> None:
         self._cluster = cluster
         self._given = None if given is None else [shape_of(pod) for pod in given if not pod.invalid]
         self._due_at = FIRST_AFTER
         self._plan = Plan()
-        self._plan_of: int | None = None  # the generation of nodes that the plan is of
+        self._plan_of: int | None = None  # the generation of the nodes for which the plan was made
 
     def learn_now(self) -> None:
-        """Build and use a workload here and now, whatever it takes."""
+        """Build and use a workload now, however long that takes."""
         self._cluster.expect(build_workload(*self._wanted()))
         self._took()
 
     def is_due(self) -> bool:
-        """Whether another workload should be built: some pod looks ahead, and what is expected is none or outdated."""
+        """Whether to build a workload: a policy that looks ahead is in use, and there is none or an outdated one."""
         if not (self._cluster.settings.policies.node.looks_ahead or self._cluster.packing.asked):
             return False
         known = self._cluster.packing.workload
@@ -52,7 +52,7 @@ class Learner:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Learn in the background."""
+        """Learn in the background until cancelled."""
         task = asyncio.create_task(self._run())
         try:
             yield

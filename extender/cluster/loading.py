@@ -1,4 +1,4 @@
-"""From files to the embedded cluster's objects.
+"""Reading files into the embedded cluster's objects.
 
 It must not change a cluster. Invariant: one object that cannot be used becomes a problem and does not stop the others.
 """
@@ -42,14 +42,14 @@ def example_cluster() -> str:
 
 
 def load_objects(paths: Iterable[str], settings: Settings) -> Objects:
-    """Read cluster files. Of two objects with the same identity the last one stands. Raises `InputError` for a file."""
+    """Read cluster files. Of two objects with the same identity the last one counts. Raises `InputError` for a file."""
     with garbage_collector_paused():
         return collect((manifest for path in paths for manifest in read_manifests(path, "--cluster")), settings)
 
 
 @contextmanager
 def garbage_collector_paused() -> Iterator[None]:
-    """Pause the collector: a large dump makes millions of objects that all stay, and walking them doubles the time."""
+    """Pause the collector: a large dump makes millions of objects that all stay, and visiting them doubles the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -60,7 +60,7 @@ def garbage_collector_paused() -> Iterator[None]:
 
 
 def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
-    """Convert Node, Pod, ResourceQuota and PodDisruptionBudget objects; other kinds are passed over."""
+    """Convert Node, Pod, ResourceQuota and PodDisruptionBudget objects; other kinds are skipped."""
     nodes: dict[str, Node] = {}
     pods: dict[str, Pod] = {}
     quotas: dict[tuple[str, str], Quota] = {}
@@ -92,7 +92,7 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
 
 
 def checked_pod(manifest: Manifest, settings: Settings) -> Pod:
-    """Convert a Pod that a person gave: it needs a name and containers. Raises `InputError`."""
+    """Convert a Pod given by a person: it needs a name and containers. Raises `InputError`."""
     wire = manifest.decode(core_v1.Pod)
     pod = convert_pod(wire, settings)
     if not pod.name:
@@ -104,7 +104,7 @@ def checked_pod(manifest: Manifest, settings: Settings) -> Pod:
 
 
 def check_requests(pod: Pod) -> None:
-    """Raise `InputError` with the first request that cannot be used, unless an annotation says what the pod holds."""
+    """Raise `InputError` for the first unusable request, unless an annotation says what the pod holds."""
     if pod.allocation is None and pod.invalid:
         invalid = pod.invalid[0]
         raise InputError(invalid.field, invalid.value, invalid.why)
@@ -119,7 +119,7 @@ _PROBLEM_OF_KIND = {
 
 
 def _named(manifest: Manifest, kind: type[_Named]) -> _Named:
-    """Decode an object, which must have a name, and one that an API server accepts. Raises `InputError`."""
+    """Decode an object, which must have a name that an API server accepts. Raises `InputError`."""
     wire = manifest.decode(kind)
     if wire.metadata is None or not wire.metadata.name:
         raise InputError("metadata.name", manifest.kind, "an object needs a name")

@@ -1,8 +1,8 @@
 """Which pod has a name.
 
-Why it exists: people and locks name pods, all else goes by UID, and two pods may have one name, one after another or
-for a while at once. It must not know anything else of pods. Invariants: a name leads to at most one pod; a namespace
-without pods leaves nothing behind.
+Why it exists: people and locks use names, everything else uses UIDs, and two pods may have the same name one after
+another, or even at once for a while. It must not know anything else of pods. Invariants: a name leads to at most one
+pod; a namespace without pods leaves nothing behind.
 """
 
 from accounting.pod import Pod
@@ -38,7 +38,7 @@ class NameIndex:
             names.setdefault(pod.name, pod.uid)
 
     def drop(self, pod: Pod) -> None:
-        """Take a pod's name from it, if it has it."""
+        """Remove a pod's name, if the pod has it."""
         names = self._uids.get(pod.namespace)
         if names is None or names.get(pod.name) != pod.uid:
             return

@@ -1,8 +1,8 @@
-"""Pods that wait on a node for others to go, and what is kept there for them.
+"""Nominated pods, which wait on a node for others to go, and the room that is kept there for them.
 
-Why it exists: what an eviction frees is for the pod that it was for. It must not nominate or evict. Invariants: a pod
-that is booked, has ended or is gone keeps nothing; pods of higher priority are never refused for it; `version` changes
-with everything that follows from here and not from the cache.
+Why it exists: the room that an eviction frees belongs to the pod that it was made for. It must not nominate or evict.
+Invariants: no room is kept for a pod that is booked, has ended or is gone; pods of higher priority are never refused
+because of it; `version` changes whenever an answer changes for another reason than the cache.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _NOTHING: Mapping[int, Snapshot] = {}
 
 
 class _Worked(NamedTuple):
-    """What was worked out for a node at some moment."""
+    """The result for a node at some moment."""
 
     stamp: int
     version: int
@@ -40,14 +40,14 @@ class Nominations:
         return len(self._nominated)
 
     def told(self, known: Pod | None, pod: Pod) -> None:
-        """A pod is kept as it is now. `known`: as it was kept before."""
+        """Note a pod as it is now. `known`: as it was before."""
         if pod.nominated or pod.uid in self._nominated:
             self._put(pod)
         elif self._on and pod.node in self._on and (known is None or known.deleting != pod.deleting):
             self.version += 1
 
     def gone(self, uid: str) -> None:
-        """A pod is forgotten."""
+        """Forget a pod."""
         if uid in self._nominated:
             self._drop(uid)
 
@@ -60,17 +60,17 @@ class Nominations:
         return [self._nominated[uid] for uid in self._on.get(node, ()) if self._cache.state(uid) is None]
 
     def before(self, preemptor: Preemptor, node: str) -> tuple[NodePod, ...]:
-        """Return the pods for which room is kept on a node and that go before this one, with their cards."""
+        """Return the pods for which room on a node is kept from this one, with their cards."""
         return self._before(preemptor.pod.uid, preemptor.priority, node)
 
     def rows(self, pod: Pod) -> Mapping[int, Snapshot]:
-        """Return the rows where room is kept for pods that go before this one, and these nodes' state with that."""
+        """Return the rows where room is kept from this pod, and these nodes' state with that room taken."""
         if not self._on:
             return _NOTHING
         return dict(self._rows(pod))
 
     def of_node(self, pod: Pod, node: str) -> Snapshot | None:
-        """Return a node's state with what is kept there for pods that go before this one; None if nothing is."""
+        """Return a node's state with the room taken that is kept from this pod; None if there is none."""
         kept = self._before(pod.uid, pod.info.priority, node) if node in self._on else ()
         return self._beside(node, kept) if kept else None
 
@@ -89,7 +89,7 @@ class Nominations:
         return tuple(pod for pod in self._kept_on(node) if pod.priority >= priority and pod.uid != uid)
 
     def _kept_on(self, node: str) -> tuple[NodePod, ...]:
-        """Return all pods for which room is kept on a node, worked out once while nothing there changes."""
+        """Return all pods for which room is kept on a node; remembered while nothing there changes."""
         snapshot = self._cache.snapshot()
         if node not in self._on or node not in snapshot.rows:
             return ()

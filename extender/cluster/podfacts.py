@@ -1,6 +1,6 @@
-"""What a live cluster must remember of a pod beside accounting: its version, its size, its priority.
+"""What a live cluster remembers of a pod apart from its cards: its version, its size, its priority.
 
-It must not know cards. Invariant: facts are a function of the object as it was told of.
+It must not know cards. Invariant: facts are a function of the object as it was seen.
 """
 
 from collections.abc import Collection
@@ -11,25 +11,25 @@ from extender.wire import core_v1, watched
 
 
 class PodFacts(NamedTuple):
-    """What bind and waking need of a pod."""
+    """The facts that bind and waking need of a pod."""
 
     resource_version: str
     annotation_bytes: int
-    """Size of the annotations that bind does not overwrite; 0 when it is bound."""
+    """Bytes of the annotations that bind does not overwrite; 0 once it is bound."""
     priority: int = 0
     deleting: bool = False
     bound: bool = False
     unschedulable: bool = False
     """kube-scheduler has tried the pod and found no node (condition PodScheduled is False, reason Unschedulable)."""
     rejection: int = 0
-    """Tells one text of a PodScheduled condition that is False from another; 0 where there is none."""
+    """A number that differs between texts of a PodScheduled condition that is False; 0 if there is none."""
 
 
 def pod_facts(wire: watched.AnyPod, overwritten: Collection[str]) -> PodFacts:
-    """Return a pod's facts. `overwritten`: the annotation keys that bind writes in any case."""
+    """Return a pod's facts. `overwritten`: the annotation keys that bind always writes."""
     meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
     if spec.nodeName:
-        # The rest is asked for only until it is bound, and 100,000 times it would be much.
+        # The rest is needed only until it is bound, and would take much room for 100,000 pods.
         return PodFacts(meta.resourceVersion or "", 0, 0, meta.deletionTimestamp is not None, bound=True)
     status = wire.status or core_v1.PodStatus()
     failed = next(
@@ -47,13 +47,13 @@ def pod_facts(wire: watched.AnyPod, overwritten: Collection[str]) -> PodFacts:
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether one resourceVersion is surely older than another of the same resource.
+    """Whether one resourceVersion is certainly older than another of the same resource.
 
-    They are comparable as integers of any length since KEP-5504; others are never called older. A wrong answer costs a
+    They compare as integers of any length (KEP-5504); other forms are never called older. A wrong answer costs a
     conflict and a read, never a booking.
     """
     if not (version.isascii() and version.isdigit() and than.isascii() and than.isdigit()):
         return False
-    # Compared as text: Python converts at most 4,300 digits.
+    # Compared as text, because Python converts at most 4,300 digits.
     version, than = version.lstrip("0"), than.lstrip("0")
     return (len(version), version) < (len(than), than)

@@ -1,17 +1,17 @@
-"""Everything that is known of pods: one entry per UID, and one `forget`.
+"""Everything that is known of pods: one entry per UID, and one way to forget it.
 
-Why it exists: six sides tell of a pod (files, requests, filter's questions, our own binds, lists and watches, reads of
-a single pod), each of them early or late, and a card must never look free because one of them was late. It must not do
-I/O, nor judge whether a pod fits. The states and the steps between them are the table of
-`accounting.pod_state`; a pod's record stands in the cache and its claim in the claims, once each, and `state` puts them
-together. Invariants: a booking or a claim has an entry; after `forget` nothing of the UID is left; what is published
-has happened.
+Why it exists: a pod becomes known in six ways (files, requests, filter's questions, our own binds, lists and watches,
+reads of a single pod), each of which may be early or late, and a card must never look free because one was late. It
+must not do I/O, nor judge whether a pod fits. `accounting.pod_state` has the table of states and steps; the cache has a
+pod's record and `Claims` its claim, and `state` combines them. Invariants: a booking or a claim has an entry; after
+`forget` nothing of the UID is left; an event is published only after the change.
 
-- *As told, not as assumed.* Of two writers only one Binding was accepted, and the annotation says whose cards they are.
-- *An edit.* The cards of a pod do not change after its Binding. An allocation that does is not believed: per card and
-  dimension the larger of both readings counts while this process lives, and it is a problem. The same holds for one
-  that can no longer be read. After a restart there is no earlier reading, so the object alone counts.
-- *Names.* Everything is by UID. Where deletions are told, each of two pods with one name ends when it is told of.
+- *The annotation wins over what was assumed.* Of two writers only one Binding was accepted, and the annotation says
+  which.
+- *Edits.* A pod's cards do not change after its Binding. If the allocation does change, or can no longer be read, the
+  larger of both readings counts per card and dimension while this process lives, and it is a problem. After a restart
+  there is no earlier reading, so only the object counts.
+- *Names.* Everything is by UID. Where the watch reports deletions, each of two pods with one name ends by its own.
 """
 
 from collections.abc import Iterator, KeysView
@@ -30,12 +30,11 @@ from extender.cluster.events import Events
 from extender.cluster.podfacts import PodFacts, is_older
 
 Rows = Allocation | UnreadableAllocation | Held | None
-"""What the text of a pod's rows says, if the pod is given with that text in their place; what it holds by them is
-enough."""
+"""The allocation that the text of a pod's rows says, for a pod given with packed rows; the pod's holding is enough."""
 
 
 class PodRegistry:
-    """Pods by UID."""
+    """All known pods, by UID."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class PodRegistry:
         remembered: int = 10_000,
         deletions_are_told: bool = False,
     ) -> None:
-        """`remembered`: pods that only filter has asked about. The others: as for `Cluster`."""
+        """`remembered`: the most pods that are known only from filter. The other arguments are those of `Cluster`."""
         self.claims = claims
         self._cache = cache
         self._records = cache.pods
@@ -86,7 +85,7 @@ class PodRegistry:
         return self._entries.keys() | self._cache.cardless_pods
 
     def has_watched(self, uid: str) -> bool:
-        """Whether a pod is one of those."""
+        """Whether a list would name a pod."""
         return uid in self._entries or uid in self._cache.cardless_pods
 
     def entry(self, uid: str) -> PodEntry | None:
@@ -104,7 +103,7 @@ class PodRegistry:
         return None if holder is None else unpacked(holder.pod)
 
     def kept(self) -> list[Pod]:
-        """Return every pod, in no order and its rows still a text, which is quick; `unpacked` reads them."""
+        """Return every pod in no order, its rows still packed, which is quick; `unpacked` reads them."""
         return [entry.pod for entry in self._entries.values()]
 
     def state(self, uid: str) -> PodState | None:
@@ -116,7 +115,7 @@ class PodRegistry:
         return PodState.CLAIMED if is_claimed else PodState.KNOWN
 
     def kept_pod(self, uid: str) -> Pod | None:
-        """Return a pod as it is kept, its rows still a text, which is quick."""
+        """Return a pod as it is kept, its rows still packed, which is quick."""
         entry = self._entries.get(uid)
         return None if entry is None else entry.pod
 
@@ -125,16 +124,16 @@ class PodRegistry:
         return self._entries.holder(namespace, name)
 
     def is_heard_of(self, uid: str, heard: Heard) -> bool:
-        """Whether that side told of a pod last."""
+        """Whether a pod was last seen in that way."""
         entry = self._entries.get(uid)
         return entry is not None and entry.heard is heard
 
     def heard_of(self, heard: Heard) -> set[str]:
-        """Return the UIDs of the pods that one side told of last."""
+        """Return the UIDs of the pods that were last seen in that way."""
         return {entry.pod.uid for entry in self._entries.values() if entry.heard is heard}
 
     def facts(self, uid: str) -> PodFacts | None:
-        """Return what a live cluster knows beside of a pod."""
+        """Return what a live cluster knows of a pod in addition; None if nothing."""
         entry = self._entries.get(uid)
         return None if entry is None else entry.facts
 
@@ -144,22 +143,22 @@ class PodRegistry:
         return "" if facts is None else facts.resource_version
 
     def unbound(self) -> Iterator[tuple[str, PodFacts]]:
-        """Yield the pods that were told of without a node and have no booking."""
+        """Yield the pods that were last seen without a node and have no booking."""
         for entry in self._entries.values():
             facts, uid = entry.facts, entry.pod.uid
             if facts is not None and not facts.bound and self._cache.state(uid) is None:
                 yield uid, facts
 
-    # -- who tells ------------------------------------------------------------------------------------------------
+    # -- what is told ------------------------------------------------------------------------------------------------
 
     def put(self, pod: Pod, heard: Heard) -> Pod:
-        """Record a pod as a file or a request says that it is now; returns what is kept."""
+        """Record a pod as a file or a request says it is now; returns the kept pod."""
         return self._put(pod, heard)
 
     def ask(self, pod: Pod) -> None:
-        """Remember a pod that filter showed, unless somebody else has told of it.
+        """Remember a pod of a filter request, unless it is known in another way.
 
-        An earlier pod of that name stays, and keeps its name: whoever may ask must not be able to free what runs.
+        An earlier pod of that name stays and keeps its name, so that a filter request cannot free what runs.
         """
         entry = self._entries.get(pod.uid)
         if entry is not None and entry.heard is not Heard.QUESTION:
@@ -170,7 +169,7 @@ class PodRegistry:
             self.forget(longest_ago)
 
     def tell(self, pod: Pod, heard: Heard, rows: Rows = None) -> None:
-        """Record a pod as an API server has it, or had it a moment ago: what is told may come late."""
+        """Record a pod as an API server has it or had it: news may come late."""
         if pod.node is None and not pod.terminal:
             late = TRANSITIONS[self._cache.state(pod.uid), PodEvent.SEEN_LATE]
             if late is PodState.ADDED:
@@ -178,10 +177,9 @@ class PodRegistry:
         self._put(pod, heard, rows)
 
     def tell_again(self, pod: Pod, heard: Heard) -> bool:
-        """Record a bound pod, given with the text of its rows, if it was told of like that before.
+        """Record a bound pod, given with packed rows, if it equals the kept one; returns whether it does.
 
-        At most its inits have ended or run again since. Most events are like that, and cost little here. Returns
-        whether that is so.
+        Only its inits may have ended or started again since. Most events are of this kind, and cost little here.
         """
         uid = pod.uid
         entry = self._entries.get(uid)
@@ -198,7 +196,7 @@ class PodRegistry:
         return True
 
     def tell_cardless(self, pod: Pod) -> None:
-        """Record that a pod neither asks for nor holds cards: of one on a node, the CPU alone is kept."""
+        """Record that a pod neither asks for nor holds cards: only its CPU is kept, if it is on a node."""
         uid = pod.uid
         self._drop(uid)
         if pod.node is None or pod.terminal:
@@ -210,7 +208,7 @@ class PodRegistry:
         self._events.cardless.publish(pod)
 
     def note_question(self, uid: str, shown: PodFacts) -> None:
-        """Note the facts that filter showed; its question may be ahead of the watch, or behind it."""
+        """Note the facts of a filter request, which may be ahead of the watch or behind it."""
         entry = self._entries.get(uid)
         if entry is None:
             return
@@ -218,7 +216,7 @@ class PodRegistry:
             entry.facts = shown
 
     def note_facts(self, uid: str, told: PodFacts, heard: Heard) -> None:
-        """Note what was told beside of a pod. What was read just now is the newest; a watch may be behind."""
+        """Note the facts of a pod. What was read just now is the newest; a watch may be behind."""
         entry = self._entries.get(uid)
         if entry is None:
             return
@@ -231,14 +229,14 @@ class PodRegistry:
         entry.facts = told
         entry.contradicted = not told.bound and self._cache.state(uid) is not None
         if entry.rejection_at_claim is not None and told.rejection not in (0, entry.rejection_at_claim):
-            # Another plugin has rejected it. A condition that says the same again is not written; then age decides.
+            # Another plugin has rejected it. An equal condition is not written again; then the claim ends by age.
             self.end_claim(uid)
 
     def unlist(self, uid: str) -> None:
-        """Record that a list does not name a pod. It is given up, or a read decides; see the table."""
+        """Record that a list does not name a pod. It is forgotten, or a read decides; see the table of states."""
         entry = self._entries.get(uid)
         if entry is not None and entry.heard is Heard.QUESTION:
-            # Filter's question was ahead of the list.
+            # Filter's request was ahead of the list.
             return
         if entry is None or TRANSITIONS[self.state(uid), PodEvent.UNLISTED] is None:
             self.forget(uid)
@@ -246,21 +244,21 @@ class PodRegistry:
             entry.unlisted = True
 
     def take_contradicted(self) -> list[str]:
-        """Return the booked pods that were last told of without a node, sorted, and take the marks off."""
+        """Return the booked pods that were last seen without a node, sorted, and clear their marks."""
         found = [entry for entry in self._entries.values() if entry.contradicted]
         for entry in found:
             entry.contradicted = False
         return sorted(entry.pod.uid for entry in found)
 
     def forget(self, uid: str) -> None:
-        """Forget everything about a pod: its object is gone. What it holds is free."""
+        """Forget everything about a pod whose object is gone. What it held is free."""
         self._drop_cardless(uid)
         self._drop(uid)
 
     # -- claims ---------------------------------------------------------------------------------------------------
 
     def claim(self, uid: str, claim: Claim, now: float) -> None:
-        """Note where a pod will probably go. `now`: in seconds of any steady clock."""
+        """Note where a pod will probably go. `now`: seconds of any steady clock."""
         if self.claims is None or TRANSITIONS[self.state(uid), PodEvent.CLAIM] is not PodState.CLAIMED:
             return
         entry = self._entries.get(uid)
@@ -286,16 +284,16 @@ class PodRegistry:
         self._events.unclaimed.publish(uid)
 
     def _step(self, uid: str, event: PodEvent) -> None:
-        """End a pod's claim if it does not outlive what has happened."""
+        """End a pod's claim if the pod's state no longer allows one."""
         if self.claims is not None and TRANSITIONS[PodState.CLAIMED, event] is not PodState.CLAIMED:
             self.end_claim(uid)
 
     # -- binding --------------------------------------------------------------------------------------------------
 
     def assume(self, pod: Pod) -> None:
-        """Book a pod, with its node and its cards, whose bind is being decided."""
+        """Book a pod with its node and its cards while its bind is being decided."""
         uid = pod.uid
-        # From now on it is more than a pod that was asked about, which may be forgotten for lack of room.
+        # From now on it must not be forgotten for lack of room, as pods known only from filter may be.
         entry = self._entries.get(uid)
         known, heard = (without_node(pod), Heard.BIND) if entry is None else (entry.pod, entry.heard)
         self._entries.keep(known, Heard.BIND if heard is Heard.QUESTION else heard, takes_name=False)
@@ -311,14 +309,14 @@ class PodRegistry:
         self._events.finished.publish(uid)
 
     def forget_binding(self, uid: str) -> None:
-        """Take back a booking whose bind failed for certain."""
+        """Undo a booking whose bind failed for certain."""
         before = self._records.get(uid)
         self._cache.forget_pod(uid)
         self._events.forgotten.publish(uid)
         self._tell_freed(before, uid)
 
     def lose_binding(self, uid: str) -> None:
-        """End the booking of a pod that the API server has without a node, though its Binding had been accepted."""
+        """End the booking of a pod whose accepted Binding the API server has lost."""
         before, entry = self._records.get(uid), self._entries.get(uid)
         self._cache.remove_pod(uid)
         if entry is not None:
@@ -330,7 +328,7 @@ class PodRegistry:
     # -- keeping --------------------------------------------------------------------------------------------------
 
     def _put(self, pod: Pod, heard: Heard, rows: Rows = None, *, takes_name: bool = True) -> Pod:
-        """Record a pod; returns what is kept. `takes_name`: from an earlier pod that has it."""
+        """Record a pod; returns the kept pod. `takes_name`: also take its name from an earlier pod."""
         uid = pod.uid
         holder = self._entries.holder(pod.namespace, pod.name)
         if holder is not None and holder.pod.uid != uid and takes_name and not self._deletions_are_told:
@@ -343,14 +341,14 @@ class PodRegistry:
         self._step(uid, _event_of(pod))
         self._cache.add_pod(record)
         if entry is not None and not record.readable and self._records.get(uid, record).readable:
-            # The cache keeps the cards of the last allocation that could be read; show the same rows.
+            # The cache keeps the cards of the last readable allocation, so keep the same rows here.
             pod = pod._replace(containers=entry.pod.containers).with_allocation(unpacked(entry.pod).allocation)
         elif (
             rows is not None
             and not isinstance(rows, Held)
             and (isinstance(rows, UnreadableAllocation) or not any(rows))
         ):
-            # No text gives these back.
+            # No text would unpack to these rows.
             pod = pod.with_allocation(rows)
         if entry is None and not pod.invalid:
             self._arrivals.note(pod)
@@ -376,15 +374,15 @@ class PodRegistry:
         self._events.over.publish(uid)
 
     def _beside_earlier_reading(self, record: PodRecord) -> PodRecord:
-        """Return what counts of a bound pod whose allocation may have been edited since it was read before."""
+        """Return what counts for a bound pod whose allocation may have been edited since the last reading."""
         known, state = self._records.get(record.uid), self._cache.state(record.uid)
-        # What was only assumed is no reading: the pod's own annotation goes before it.
+        # An assumed allocation is no reading: the pod's own annotation wins over it.
         if known is None or state is PodState.ASSUMED or known.node != record.node:
             return record
         return record.edited_after(known) if known.readable and record.readable else record
 
     def _tell_freed(self, before: PodRecord | None, uid: str) -> None:
-        """Publish the node on which a pod holds less than before, or something else."""
+        """Publish the node on which a pod holds less than before, or other cards."""
         after = self._records.get(uid)
         if before is None or before is after or before.node is None:
             return

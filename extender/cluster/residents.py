@@ -1,8 +1,8 @@
-"""Who is on a node, for preemption: the pods with cards, and those without.
+"""The pods on a node, for preemption: those with cards and those without.
 
-Why it exists: the cache knows what pods hold, the objects say how important they are, and of pods without cards neither
-keeps more than their CPU. It must not choose victims. Invariants: a pod without cards is here from its Binding to its
-end; what replicas share is one object.
+Why it exists: the cache knows what pods hold, and the registry how important they are, but of pods without cards both
+keep only the CPU. It must not choose victims. Invariants: a pod without cards is here from its Binding to its end;
+replicas share one object for what they have in common.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ class Residents:
         self._cardless_on.setdefault(new.node, {})[pod.uid] = None
 
     def remove_cardless(self, uid: str) -> None:
-        """Record that such a pod has ended or is gone."""
+        """Record that a pod without cards has ended or is gone."""
         known = self._cardless.pop(uid, None)
         if known is None:
             return
@@ -69,7 +69,7 @@ class Residents:
         return Occupied(node, row, self._cache.positions(node), tuple(self._pods_on(node)), allocatable)
 
     def of_record(self, record: PodRecord) -> NodePod:
-        """Return a pod that holds cards, or asks for some, as a preemptor sees it."""
+        """Return a pod that holds or asks for cards, in the form that preemption uses."""
         pod = self._pod(record.uid)
         if pod is None:
             return NodePod(record, standing=Standing.PROTECTED)

@@ -1,6 +1,6 @@
-"""Kubernetes objects to accounting values, and the texts of annotations.
+"""From Kubernetes objects to accounting values, and the texts of annotations.
 
-The one place that knows both worlds. Conversion never fails for an object that decodes.
+Only this package knows both. Invariant: conversion never fails for an object that decodes.
 """
 
 from extender.convert.allocation_text import pack_rows, unpack_rows

@@ -1,8 +1,8 @@
 """All rows of a pod as one text, for stores and journals.
 
-Why it exists: a pod has one annotation per vendor, and its rows must be kept, compared and written down as one thing.
-It must not know which vendors there are. Invariant: unpacking what was packed gives the rows back; the rows of a pod
-that concerns the default vendor alone are its annotation, byte for byte.
+Why it exists: a pod has one annotation per vendor, and its rows must be kept, compared and written as one text. It must
+not know which vendors exist. Invariants: unpacking a packed text gives the rows back; for a pod with cards of the
+default vendor only, the text is its annotation, byte for byte.
 """
 
 import sys
@@ -18,11 +18,11 @@ from accounting.pod import Allocation, Container, UnreadableAllocation
 from accounting.vendor import DEFAULT_VENDOR_KEY
 from accounting.vendor_part import merged, rows_of
 
-#: Between the parts of a text. Where an annotation holds it, it is as unreadable with another sign in its place.
+#: Separates the parts of a text. An annotation that contains it is unreadable anyway, so it may be replaced there.
 _SEPARATOR, _NO_SEPARATOR = "\x00", "\ufffd"
 
 
-#: Stands where a vendor's key stands, for its MIG annotation.
+#: Used in place of a vendor's key for the vendor's MIG annotation.
 _MIG = "mig:"
 
 
@@ -32,7 +32,7 @@ def mig_part(vendor: str) -> str:
 
 
 def join_texts(texts: Mapping[str, str]) -> str:
-    """Return one text of annotations by vendor key; "" if all are empty."""
+    """Return one text made of annotations by vendor key; "" if all are empty."""
     if len(texts) == 1 and DEFAULT_VENDOR_KEY in texts:
         return texts[DEFAULT_VENDOR_KEY].replace(_SEPARATOR, _NO_SEPARATOR)
     filled = {key: text.replace(_SEPARATOR, _NO_SEPARATOR) for key, text in texts.items() if text}
@@ -42,7 +42,7 @@ def join_texts(texts: Mapping[str, str]) -> str:
 
 
 def split_texts(text: str) -> dict[str, str]:
-    """Return the annotations by vendor key of which `join_texts` made one text."""
+    """Return the annotations by vendor key from a text of `join_texts`."""
     if not text.startswith(_SEPARATOR):
         return {DEFAULT_VENDOR_KEY: text} if text else {}
     keys = text.split(_SEPARATOR)[1:]
@@ -67,13 +67,13 @@ def mig_text(allocation: Allocation) -> str:
 def unpack_rows(
     text: str, containers: tuple[Container, ...], field: str, fields: Mapping[str, str] | None = None
 ) -> Allocation | UnreadableAllocation:
-    """Read a text of `pack_rows` or `join_texts`. `fields`: where each vendor's annotation stands, for messages.
+    """Read a text of `pack_rows` or `join_texts`. `fields`: the path of each vendor's annotation, for messages.
 
-    One annotation that cannot be read makes all of them unreadable, for they are one pod's.
+    If one annotation cannot be read, the whole allocation of the pod is unreadable.
     """
     names = fields or {}
     if text and not text.startswith(_SEPARATOR):
-        # The default vendor's rows alone, as nearly all are.
+        # Only the default vendor's rows, as nearly always.
         key = DEFAULT_VENDOR_KEY
         return decode_allocation(text, containers, names.get(key, field), sys.intern, key)
     texts = split_texts(text)
@@ -92,12 +92,12 @@ def unpack_rows(
 
 
 def unpack_held(text: str, containers: tuple[Container, ...]) -> Held | None:
-    """Return what a pod holds by such a text if that is quick: if they are the default vendor's alone and plain."""
+    """Return what a pod holds by such a text if that is quick: plain rows of the default vendor only."""
     return None if text.startswith(_SEPARATOR) else held_by_text(text, containers, sys.intern)
 
 
 def _instances(texts: Mapping[str, str], vendor: str) -> Instances:
-    """Return the instances of a vendor's MIG annotation; one that cannot be read names none."""
+    """Return the instances of a vendor's MIG annotation; none if it cannot be read."""
     text = texts.get(mig_part(vendor))
     if not text:
         return NO_INSTANCES

@@ -1,9 +1,9 @@
-"""The annotations that bind writes, and what they may weigh.
+"""The annotations that bind writes, and their limits of size.
 
-It must not do I/O. Invariant: every key that belongs to the scheduler is written, with "" where it has no value, so
-that a forged one does not survive; what the API server would store and then refuse for ever is refused here first.
-Source: HAMi v2.10's keys; the API server merges a Binding's annotations and labels into the pod unchecked (measured
-on 1.36.2), and refuses every later update of a pod whose annotations are illegal or above 256 KiB.
+It must not do I/O. Invariants: every key that belongs to the scheduler is written, as "" if it has no value, so that a
+forged one does not survive; annotations that would make the API server refuse every later update are refused here.
+Source: HAMi v2.10's keys; the API server merges a Binding's annotations and labels into the pod unchecked (measured on
+1.36.2), and refuses every later update of a pod whose annotations are illegal or above 256 KiB.
 """
 
 import re
@@ -51,10 +51,10 @@ def scheduler_keys(vendors: Sequence[Vendor]) -> tuple[str, ...]:
 def bind_annotations(
     vendors: Sequence[Vendor], node: str, allocation: Allocation | None, unix_seconds: int, *, lock_mode: bool
 ) -> dict[str, str]:
-    """Return the annotations of a Binding. With `lock_mode` HAMi's device plugin is told to allocate.
+    """Return the annotations of a Binding. `lock_mode`: tell HAMi's device plugin to allocate.
 
-    The rows of each vendor's cards stand in its own annotation, at their containers' places; a vendor without rows gets
-    no annotation, for its device plugin would wait for it.
+    Each vendor's rows are in its own annotation, at their containers' positions. A vendor without rows gets no
+    annotation, because its device plugin would wait for one.
     """
     values = dict.fromkeys(scheduler_keys(vendors), "")
     if allocation is None:
@@ -88,7 +88,7 @@ def _vendor_annotations(vendor: Vendor, rows: Allocation, unix_seconds: int) -> 
 
 
 def bind_labels(node: str, allocation: Allocation | None) -> dict[str, str]:
-    """Return the labels of a Binding; where there is no value, or none that is legal, a forged one is blanked."""
+    """Return the labels of a Binding, "" where there is no legal value, so that a forged one does not survive."""
     return {NODE: node if allocation is not None and _NAME.fullmatch(node) else ""}
 
 

@@ -1,7 +1,7 @@
-"""A pod's containers -> what they ask for, what the API server charges for them, and their CPU.
+"""From a pod's containers to what they ask for, what the API server charges for them, and their CPU.
 
 It must not do I/O. Invariant: what is remembered of a container is a function of its name, its kind and its resources
-as written, so remembering changes no answer. Replicas are written alike, so most containers are read once.
+as written, so remembering changes no answer. Replicas have equal texts, so most containers are read once.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from extender.convert.cpu import container_cpu_milli, cpu_milli_of
 from extender.convert.resources import Requested, requested_by
 from extender.wire import core_v1, watched
 
-#: What the API server charges, per resource name.
+#: What the API server charges, by resource name.
 Charge = tuple[tuple[str, int], ...]
-#: A container's kind and its charge; empty if it asks for nothing that is managed.
+#: A container's kind and its charge; empty if it asks for no managed resource.
 _Charged = tuple[tuple[int, Charge], ...]
 #: All quantities of a container as written: names and values of the limits, and of the requests.
 _Written = tuple[tuple[tuple[str, object], ...], tuple[tuple[str, object], ...]]
 _NOTHING: _Written = ((), ())
-#: Numbers stand for kinds where results are remembered: hashing a member of an Enum is slow.
+#: Numbers of the kinds in keys of remembered results, because hashing a member of an Enum is slow.
 _KINDS = (ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP)
 _INIT, _SIDECAR, _APP = range(3)
 _LISTS = ("initContainers", "initContainers", "containers")
@@ -37,7 +37,7 @@ _REMEMBERED = 16_384
 
 
 class PodContainers(NamedTuple):
-    """What a pod's containers say together."""
+    """The result for all containers of a pod."""
 
     containers: tuple[Container, ...]
     """Init containers first, in spec order."""
@@ -45,11 +45,11 @@ class PodContainers(NamedTuple):
     invalid: list[Invalid]
     cpu_milli: int
     requested: tuple[Requested, ...] = ()
-    """What kube-scheduler counts for each of them."""
+    """What kube-scheduler counts for each container."""
 
 
 class _Said(NamedTuple):
-    """What one container says."""
+    """The result for one container."""
 
     container: Container
     invalid: tuple[Invalid, ...]
@@ -59,18 +59,18 @@ class _Said(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """What is worked out once per vendors."""
+    """What depends only on the vendors, worked out once."""
 
     names: tuple[str, ...]
-    """Of the resources that are managed."""
+    """The names of the managed resources."""
     of_text: Callable[[str, int, bytes], _Said]
-    """Read a container by name, kind and resources as JSON."""
+    """Reads a container, given by name, kind and resources as JSON."""
     of_values: Callable[[str, int, core_v1.Resources | None], _Said]
-    """Read a container by name, kind and resources."""
+    """Reads a container, given by name, kind and resources."""
 
 
 def read_containers(spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...]) -> PodContainers:
-    """Return what a pod's containers say. Raises `msgspec.DecodeError` for resources that do not decode."""
+    """Return the result for a pod's containers. Raises `msgspec.DecodeError` for resources that do not decode."""
     reader = _reader(vendors)
     said = _said_by_text(spec, reader) if isinstance(spec, watched.PodSpec) else _said_by_values(spec, reader)
     if not said:
@@ -139,7 +139,7 @@ def _written(resources: core_v1.Resources) -> _Written:
 
 
 def _is_text(written: _Written) -> bool:
-    """Whether all quantities are text, as an API server gives them; only then equal keys mean equal values."""
+    """Whether all quantities are text, as an API server writes them; only then do equal keys mean equal values."""
     for part in written:
         for _, value in part:
             if value.__class__ is not str:
@@ -148,7 +148,7 @@ def _is_text(written: _Written) -> bool:
 
 
 def _managed(written: _Written, names: tuple[str, ...]) -> ContainerResources:
-    """Return what is written of managed resources, in the order of their names."""
+    """Return the managed resources as written, in the order of their names."""
     limits, requests = (
         {name: quantities[name] for name in names if quantities.get(name) is not None}
         for quantities in map(dict, written)
@@ -158,7 +158,7 @@ def _managed(written: _Written, names: tuple[str, ...]) -> ContainerResources:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _charge(charged: tuple[_Charged, ...], overhead: Charge) -> Charge:
-    """Return what is charged for a pod, from what is charged for each of its containers."""
+    """Return a pod's charge, from the charges of its containers."""
     return pod_charge([(_KINDS[kind], charge) for each in charged for kind, charge in each], overhead)
 
 

@@ -1,9 +1,9 @@
 """The CPU that a pod requests and a node offers, as kube-scheduler counts them.
 
-Why it exists: cards on a node without free CPU are worth nothing, so policies that look ahead must know it. It must not
-know cards. Invariant: the answer is kube-scheduler's, and what cannot be read counts 0. Source: Kubernetes
-component-helpers/resource/helpers.go (PodRequests: sidecars, inits and apps in order; requests of the pod as a whole go
-before those of its containers; overhead is added) and defaulting (a missing request is the limit).
+Why it exists: cards on a node without free CPU are worth nothing, so policies that look ahead must know the CPU. It
+must not know cards. Invariant: the answer is kube-scheduler's; an unreadable quantity counts 0. Source: Kubernetes
+component-helpers/resource/helpers.go (PodRequests: sidecars, inits and apps in order; requests of the pod as a whole
+replace those of its containers; overhead is added) and defaulting (a missing request is the limit).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def pod_cpu_milli(spec: core_v1.PodSpec) -> int:
-    """Return thousandths of a CPU. Unlike cards they are held from the Binding to the end, whatever has run."""
+    """Return a pod's CPU in thousandths. Unlike cards, it is held in full from the Binding to the pod's end."""
     containers = (*(spec.initContainers or ()), *(spec.containers or ()))
     return cpu_milli_of(spec, [container_cpu_milli(each.resources) for each in containers])
 
@@ -48,7 +48,7 @@ def container_cpu_milli(resources: core_v1.Resources | None) -> int:
 
 
 def allocatable_cpu_milli(allocatable: Mapping[str, object]) -> int | None:
-    """Return a node's allocatable CPU; None if the node does not say or it is no quantity."""
+    """Return a node's allocatable CPU in thousandths; None if it is missing or not a quantity."""
     return _milli(allocatable[_CPU]) if _CPU in allocatable else None
 
 
@@ -65,7 +65,7 @@ def _milli(raw: object) -> int:
 
 @lru_cache(maxsize=4_096)
 def _milli_of_text(raw: object) -> int:
-    """Return thousandths; objects that clusters hold often are written alike, so most texts are read once."""
+    """Return a quantity in thousandths. Objects often have equal texts, so most are read once."""
     try:
         return max(0, min(parse_quantity(raw).milli_value(), _INT32_MAX))
     except QuantityError:

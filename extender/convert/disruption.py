@@ -1,7 +1,6 @@
-"""PodDisruptionBudgets -> accounting values.
+"""From PodDisruptionBudgets to accounting values.
 
-It must not do I/O. Invariant: conversion never fails for an object that decodes; an operator that is not known selects
-nothing.
+It must not do I/O. Invariants: conversion never fails for an object that decodes; an unknown operator selects nothing.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Whether a pod is past its ordinary inits, by its status.
+"""Whether a pod's ordinary inits are over, by its status.
 
-It must not do I/O. Invariant: the answer is `accounting.lifecycle.inits_over` of the statuses as they are written; a
-status that is missing or cannot be read is one of an init that is not over.
+It must not do I/O. Invariant: the answer is that of `accounting.lifecycle.inits_over` for the statuses as written; a
+missing or unreadable status means that the init is not over.
 """
 
 import re
@@ -12,7 +12,7 @@ from accounting.lifecycle import InitStatus, inits_over
 from extender.wire import core_v1, watched
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Digits of a second below the microseconds at which Python's times end.
+#: Digits of a second below microseconds, where Python's times end.
 _BELOW_MICROSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
 
 
@@ -23,7 +23,7 @@ def are_inits_over(spec: watched.AnyPodSpec, status: core_v1.PodStatus) -> bool:
         return True
     states = {each.name: each.state for each in status.initContainerStatuses or ()}
     for name in inits:
-        # One that has not succeeded decides, whatever else is written.
+        # One init that has not succeeded decides, whatever the others say.
         if not _succeeded(states.get(name)):
             return False
     return inits_over(
@@ -41,7 +41,7 @@ def _are_restarting(status: core_v1.PodStatus) -> bool:
 
 
 def _may_restart(containers: Iterable[watched.AnyContainer]) -> bool:
-    """Whether some container has a rule by which all of the pod may run again."""
+    """Whether some container has a rule that may restart all containers of the pod."""
     for each in containers:
         if each.restartPolicyRules and any(rule.action == "RestartAllContainers" for rule in each.restartPolicyRules):
             return True
@@ -54,7 +54,7 @@ def _succeeded(state: core_v1.ContainerState | None) -> bool:
 
 
 def _init_status(state: core_v1.ContainerState | None, *, timed: bool) -> InitStatus:
-    """Return the status of an init that has succeeded; its times say something only beside those of another one."""
+    """Return the status of an init that has succeeded; its times matter only in comparison with another init's."""
     terminated = None if state is None else state.terminated
     if terminated is None or not timed:
         return InitStatus(succeeded=terminated is not None)
@@ -66,7 +66,7 @@ def _init_status(state: core_v1.ContainerState | None, *, timed: bool) -> InitSt
 
 
 def _nanoseconds(text: str | None) -> int | None:
-    """Return an RFC 3339 time as nanoseconds since 1970; None if it is missing or no time."""
+    """Return an RFC 3339 time in nanoseconds since 1970; None if it is missing or not a time."""
     if not text:
         return None
     try:

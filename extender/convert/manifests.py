@@ -1,8 +1,8 @@
 """Kubernetes manifests from files and bodies: YAML or JSON, one document, several, or a List.
 
-Why it exists: `kubectl get ... -o json`, `-o yaml` and hand-written files all are manifests. It must not interpret
-objects. Invariants: an object that does not decode does not stop the others; a file that is no manifest at all is an
-error that names it.
+Why it exists: `kubectl get ... -o json`, `-o yaml` and hand-written files are all manifests. It must not interpret
+objects. Invariants: an object that does not decode does not stop the others; a file that is not a manifest at all is an
+error that names the file.
 """
 
 import json
@@ -19,9 +19,9 @@ import yaml
 
 T = TypeVar("T")
 _Yaml = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-#: A JSON object; YAML's flow style may start with a brace as well, but its first key has no quotes.
+#: The start of a JSON object. YAML's flow style may also start with a brace, but its first key has no quotes.
 _JSON_OBJECT = re.compile(rb"\s*\{\s*[\"}]")
-#: What may stand between the documents of a file: blanks, and YAML's marks.
+#: What may separate the documents of a file: blanks and YAML's marks.
 _BETWEEN = re.compile(r"(?:\s|^---\s*$|^\.\.\.\s*$)*", re.MULTILINE)
 #: One step of the path in msgspec's messages: a field, a position, or "..." for a key of a map.
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
@@ -36,7 +36,7 @@ class InputError(Exception):
 
 
 class Manifest(NamedTuple):
-    """One object, still raw: its kind, where it stands, and its JSON or plain value."""
+    """One object, undecoded: its kind, its place in the file, and its JSON or plain value."""
 
     kind: str
     where: str
@@ -56,13 +56,13 @@ class Manifest(NamedTuple):
             raise InputError(self.where, self.kind, str(error)) from None
 
     def _found(self, path: str) -> tuple[str, str]:
-        """Return the field that a message's path leads to, and the value there."""
+        """Return the field at a message's path, and its value."""
         value = self.value if isinstance(self.value, dict) else _any_value(self.value)
         field = ""
         for name, position in _STEP.findall(path):
             key: Any = name or position
             if position == "...":
-                # Only maps of texts have a type that can be wrong.
+                # Only maps of texts can have a value of a wrong type.
                 key = next((key for key, each in value.items() if not isinstance(each, str)), None)
             elif position:
                 key = int(position)
@@ -73,13 +73,13 @@ class Manifest(NamedTuple):
         try:
             shown = msgspec.json.encode(value).decode()
         except ValueError:
-            # YAML reads 0x followed by any number of digits; Python writes at most 4,300 of them.
+            # YAML reads 0x with any number of digits, but Python writes at most 4,300.
             shown = f"({type(value).__name__} with a number of too many digits)"
         return field.removeprefix("."), shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
 
 
 def _any_value(raw: msgspec.Raw) -> Any:  # noqa: ANN401 - a JSON tree
-    """Return what a JSON text holds, numbers of any size included."""
+    """Return the value of a JSON text, with numbers of any size."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError:
@@ -93,14 +93,14 @@ class _Head(msgspec.Struct):
 
 
 class _Names(msgspec.Struct):
-    """Of metadata what names an object; the values may be of any type."""
+    """The part of metadata that names an object; the values may be of any type."""
 
     name: Any = None
     namespace: Any = None
 
 
 def read_manifests(path: str, option: str) -> list[Manifest]:
-    """Read a file, or standard input for "-". Raises `InputError` with the option's name."""
+    """Read a file, or standard input for "-". Raises `InputError` that names the option."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
@@ -109,7 +109,7 @@ def read_manifests(path: str, option: str) -> list[Manifest]:
 
 
 def parse_manifests(data: bytes, option: str, name: str) -> Iterator[Manifest]:
-    """Yield the objects of a JSON or YAML text; a List is opened."""
+    """Yield the objects of a JSON or YAML text; of a List its items."""
     try:
         if _JSON_OBJECT.match(data):
             yield from _json_text(data, option, name)
@@ -122,7 +122,7 @@ def parse_manifests(data: bytes, option: str, name: str) -> Iterator[Manifest]:
 def parse_json_manifests(data: bytes, option: str, name: str) -> Iterator[Manifest]:
     """Yield the object of a JSON text, or the objects of a List.
 
-    Raises `InputError`, for YAML as well: it takes some hundred times as long to read.
+    Raises `InputError`, also for YAML, which takes some hundred times as long to read.
     """
     try:
         yield from _json_objects(msgspec.Raw(data), option, name)
@@ -144,7 +144,7 @@ def _json_text(data: bytes, option: str, name: str) -> Iterator[Manifest]:
 
 
 def _json_documents(data: bytes) -> list[object] | None:
-    """Return JSON values that follow one another; None if the text is anything else."""
+    """Return the JSON values of a text; None if the text is anything else."""
     documents: list[object] = []
     try:
         text = data.decode()
@@ -170,7 +170,7 @@ def _yaml_text(data: bytes, option: str, name: str) -> Iterator[Manifest]:
 
 
 def _json_objects(raw: msgspec.Raw, option: str, name: str, listed: str = "") -> Iterator[Manifest]:
-    """Yield an object, or the objects of a List. `listed`: what a PodList holds, for its entries name no kind."""
+    """Yield an object, or the objects of a List. `listed`: the kind of its entries if they name none."""
     try:
         head = msgspec.json.decode(raw, type=_Head)
     except msgspec.ValidationError as error:
@@ -213,7 +213,7 @@ def _where(kind: str, names: _Names) -> str:
 def _without_dates(value: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - a YAML tree
     """Return the tree with dates as RFC 3339 text: YAML reads an unquoted 2026-11-29T16:18:33Z as a date.
 
-    `known`: what was made of the lists and maps met so far, for aliases may name one of them many times.
+    `known`: the results for lists and maps so far, because aliases may refer to one of them many times.
     """
     if id(value) in known:
         return known[id(value)]

@@ -1,6 +1,7 @@
-"""Whether the names in an object's metadata can be an API server's.
+"""Whether the names in an object's metadata are legal at an API server.
 
-It must not refuse anything itself. Invariant: an object without a name, as filter may show one, has no illegal name.
+It must not refuse anything itself. Invariant: an object without a name, as in some filter requests, has no illegal
+name.
 """
 
 from accounting.status import Invalid
@@ -9,7 +10,7 @@ from extender.wire.names import why_no_label, why_no_subdomain, why_no_uid
 
 
 def misnamed(meta: ObjectMeta | None) -> tuple[Invalid, ...]:
-    """Return the names that no API server accepts, with the reason of each; those that are absent or empty are none."""
+    """Return the names that no API server accepts, each with its reason; absent and empty names are left out."""
     if meta is None:
         return ()
     checked = (

@@ -1,7 +1,7 @@
-"""Node and ResourceQuota objects -> accounting values.
+"""From Node and ResourceQuota objects to accounting values.
 
-It must not do I/O. Invariant: as for pods (`extender.convert.pod`): conversion never fails for an object that decodes;
-what cannot be used in it becomes a Problem in the value.
+It must not do I/O. Invariant: conversion never fails for an object that decodes; an unusable part becomes a Problem in
+the value, as for pods.
 """
 
 import sys
@@ -64,14 +64,14 @@ def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
 
 @lru_cache(maxsize=1_024)
 def _names(allocatable: tuple[str, ...], capacity: tuple[str, ...]) -> frozenset[str]:
-    """Return all names as one set; nodes of one kind share it."""
+    """Return all names as one set, which nodes of one kind share."""
     return frozenset((*allocatable, *capacity))
 
 
 def _links(
     node: str, annotations: Mapping[str, str], register: Register, vendors: Sequence[Vendor]
 ) -> tuple[tuple[Link, ...], tuple[Problem, ...]]:
-    """Read the scores of links between the cards; they change no answer to whether a pod fits."""
+    """Read the scores of links between the cards; they do not affect whether a pod fits."""
     links: list[Link] = []
     problems: list[Problem] = []
     for text in (annotations.get(each.link_scores_annotation) for each in vendors if each.link_scores_annotation):
@@ -104,7 +104,7 @@ def _register(node: str, text: str | None, vendor: Vendor) -> Register:
 
 
 def _count_allocatable(allocatable: Mapping[str, object], name: str) -> int | None:
-    """Return the kubelet's allocatable count, at most int32; None if the node does not say or it is no quantity."""
+    """Return the kubelet's allocatable count, at most int32; None if it is missing or not a quantity."""
     if name not in allocatable:
         return None
     try:

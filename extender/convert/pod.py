@@ -1,7 +1,7 @@
-"""Pods -> accounting values. Together with `convert_node`, the only module that knows both worlds.
+"""From Pod objects to accounting values.
 
-It must not do I/O. Invariant: conversion never fails for an object that decodes; what cannot be used in it becomes an
-Invalid, an UnreadableAllocation or a Problem in the value.
+It must not do I/O. Invariant: conversion never fails for an object that decodes; an unusable part becomes an Invalid,
+an UnreadableAllocation or a Problem in the value.
 """
 
 import sys
@@ -38,17 +38,17 @@ NODE_POLICY = "hami.io/node-scheduler-policy"
 CARD_POLICY = "hami.io/gpu-scheduler-policy"
 WEIGHTS = "hami.io/device-scoring-weights"
 _ANNOTATIONS = "metadata.annotations[{}]"
-#: Of an annotation that selects cards: 200 UUIDs. Every word is compared with every model.
+#: Limit of an annotation that selects cards, enough for 200 UUIDs: every word is compared with every model.
 _LONGEST_CHOICE = 8192
 _TERMINAL = frozenset({"Succeeded", "Failed"})
-#: Of such pods no vendor can lack its rows.
+#: Pods for which no vendor can be missing its rows.
 _DEFAULT_VENDOR_AT_MOST = ((), (DEFAULT_VENDOR_KEY,))
 
 
 def convert_pod(wire: core_v1.Pod, settings: Settings) -> Pod:
-    """Return a pod as accounting sees it. A manifest without metadata.uid is known by namespace/name.
+    """Return a pod as accounting uses it. A manifest without metadata.uid gets namespace/name as its UID.
 
-    Names that no API server accepts are invalid like bad requests: such a pod fits nowhere.
+    A name that no API server accepts is invalid like a bad request: such a pod fits nowhere.
     """
     pod = with_rows(convert_without_rows(wire, settings), rows_text(wire, settings), settings)
     illegal = misnamed(wire.metadata)
@@ -79,7 +79,7 @@ def with_rows(pod: Pod, text: str, settings: Settings) -> Pod:
 
 
 def allocation_of(pod: Pod, text: str, settings: Settings) -> Allocation | UnreadableAllocation | None:
-    """Return the allocation that a pod's annotations say; None if they say nothing."""
+    """Return the allocation that a pod's annotations say; None if there is none."""
     if not text:
         return None
     fields = _tools(settings.vendors).allocation_fields
@@ -87,7 +87,7 @@ def allocation_of(pod: Pod, text: str, settings: Settings) -> Allocation | Unrea
 
 
 def held_or_rows(pod: Pod, text: str, settings: Settings) -> Held | Allocation | UnreadableAllocation | None:
-    """Return what a pod holds by its annotations' text if that is quickly told; else `allocation_of`."""
+    """Return what a pod holds by its annotations' text if that is quick; else `allocation_of`."""
     if text and requested_vendors(pod) in _DEFAULT_VENDOR_AT_MOST:
         held = unpack_held(text, pod.containers)
         if held is not None:
@@ -96,10 +96,10 @@ def held_or_rows(pod: Pod, text: str, settings: Settings) -> Held | Allocation |
 
 
 def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_text: str = "") -> Pod:
-    """Return all of a pod but its allocation. `allocation_text`: the text that stands for it, see `rows_text`."""
+    """Return a pod without its allocation. `allocation_text`: the text that stands for it, see `rows_text`."""
     meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
     status = wire.status or core_v1.PodStatus()
-    # Names of nodes and namespaces, and UUIDs of cards, stand in many pods: interned, each is in memory once.
+    # Many pods have the same names of nodes and namespaces and the same UUIDs; interned, each is in memory once.
     namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
     annotations = meta.annotations or {}
     vendors = settings.vendors
@@ -130,12 +130,12 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
 
 
 def _refused(containers: tuple[Container, ...], invalid: list[Invalid], misread: list[Invalid]) -> tuple[Invalid, ...]:
-    """Return what is invalid in a pod; in the annotations of one that asks for nothing, nothing is."""
+    """Return what is invalid in a pod; annotations of a pod that asks for nothing are never invalid."""
     return (*invalid, *misread) if invalid or any(container.request for container in containers) else ()
 
 
 def _asked(containers: tuple[Container, ...], vendors: tuple[Vendor, ...]) -> tuple[Vendor, ...]:
-    """Return the vendors whose cards the containers ask for; the first vendor that is on, if they ask for none."""
+    """Return the vendors whose cards the containers ask for; the first enabled vendor if they ask for none."""
     if len(vendors) == 1:
         return vendors
     asked = {request.vendor for each in containers for request in each.requests}
@@ -143,14 +143,14 @@ def _asked(containers: tuple[Container, ...], vendors: tuple[Vendor, ...]) -> tu
 
 
 class _Tools(NamedTuple):
-    """What is worked out once per vendors."""
+    """What depends only on the vendors, worked out once."""
 
     choice_keys: frozenset[str]
-    """Annotations that choose anything at all."""
+    """The annotations that choose anything."""
     every_card: tuple[Selection, ...]
-    """The choice of a pod without such annotations that asks all of these vendors."""
+    """The choice of a pod without such annotations that asks for cards of all these vendors."""
     allocation_fields: Mapping[str, str]
-    """Vendor key -> where its allocation annotation stands."""
+    """Vendor key -> path of its allocation annotation."""
 
 
 @lru_cache(maxsize=16)
@@ -163,9 +163,9 @@ def _tools(vendors: tuple[Vendor, ...]) -> _Tools:
 def _choices(
     annotations: Mapping[str, str], settings: Settings, vendors: tuple[Vendor, ...], asked: tuple[Vendor, ...]
 ) -> tuple[tuple[Selection, ...], Policies, list[Invalid], tuple[Invalid, ...]]:
-    """Read the annotations that select cards, one selection per vendor that is asked, and policies.
+    """Read the annotations that select cards, one selection per requested vendor, and those of policies.
 
-    Returns also what is invalid in them, and the words that mean nothing.
+    Also returns what is invalid in them, and the words that have no meaning.
     """
     tools = _tools(vendors)
     if annotations.keys().isdisjoint(tools.choice_keys):
@@ -183,7 +183,7 @@ def _choices(
 
 
 def _without_long(annotations: Mapping[str, str], keys: frozenset[str]) -> tuple[Mapping[str, str], list[Invalid]]:
-    """Return the annotations but those of these keys that are too long to be compared with every card."""
+    """Return the annotations without those of these keys that are too long to compare with every card."""
     long = sorted(key for key in keys & annotations.keys() if len(annotations[key]) > _LONGEST_CHOICE)
     why = f"has more than {_LONGEST_CHOICE} characters"
     invalid = [Invalid(_ANNOTATIONS.format(key), f"{annotations[key][:40]}...", why) for key in long]
@@ -198,7 +198,7 @@ def _every_card(vendors: tuple[Vendor, ...]) -> tuple[Selection, ...]:
 def _policies(
     annotations: Mapping[str, str], policies: Policies
 ) -> tuple[Policies, list[Invalid], tuple[Invalid, ...]]:
-    """Read the annotations that override the settings. Where one names no policy, the setting holds (HAMi#2769)."""
+    """Read the annotations that override the settings. An unknown policy leaves the setting in place (HAMi#2769)."""
     invalid: list[Invalid] = []
     ignored: list[Invalid] = []
     if NODE_POLICY in annotations:
@@ -232,7 +232,7 @@ def _ignored(key: str, word: str) -> Invalid:
 
 
 def _is_empty_list(text: str) -> bool:
-    """Whether a comma list has nothing in it. A blank text is no list: it says nothing at all."""
+    """Whether a comma list is empty. A blank text is not a list: it has no meaning."""
     return bool(text.strip()) and not parse_list(text)
 
 
@@ -241,7 +241,7 @@ def _empty_list(key: str, text: str) -> Invalid:
 
 
 def _selection(annotations: Mapping[str, str], vendor: Vendor, invalid: list[Invalid]) -> Selection:
-    """Read a vendor's selecting annotations; adds what is invalid in them to `invalid`."""
+    """Read a vendor's annotations that select cards; adds what is invalid in them to `invalid`."""
     numa_bind = parse_bool(annotations.get(vendor.numa_bind_annotation) or "false")
     if numa_bind is None:
         field = _ANNOTATIONS.format(vendor.numa_bind_annotation)
@@ -253,7 +253,7 @@ def _selection(annotations: Mapping[str, str], vendor: Vendor, invalid: list[Inv
         for key in (vendor.use_uuid_annotation, vendor.also_use_uuid_annotation)
     )
     if uuids and also:
-        # A card must be in both lists. No card has an empty UUID, so a list of that alone takes none.
+        # A card must be in both lists. No card has an empty UUID, so a list of only that selects none.
         uuids = uuids & also or frozenset({""})
     refused = (vendor.nouse_uuid_annotation, vendor.also_nouse_uuid_annotation)
     return Selection(
@@ -268,7 +268,7 @@ def _selection(annotations: Mapping[str, str], vendor: Vendor, invalid: list[Inv
 
 
 def _list_keys(vendor: Vendor) -> tuple[str, ...]:
-    """Return the annotations that hold a comma list of cards or models."""
+    """Return the keys of annotations that are comma lists of cards or models."""
     lists = (
         vendor.use_uuid_annotation,
         vendor.nouse_uuid_annotation,

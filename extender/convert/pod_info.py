@@ -1,7 +1,7 @@
-"""What preemption must know of a pod, from its object.
+"""What preemption needs of a pod, from its object.
 
-It must not do I/O. Invariant: pods that are written alike in what counts here get one and the same value, so that
-100,000 pods of some templates take the room of the templates.
+It must not do I/O. Invariant: pods with the same relevant fields share one value, so that 100,000 pods of a few
+templates take only the room of the templates.
 """
 
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from accounting.pod_info import NOT_STARTED, PodInfo, Room
 from extender.convert.resources import Requested, pod_requests
 from extender.wire import core_v1, watched
 
-#: Priorities from here on are Kubernetes' own (SystemCriticalPriority).
+#: Priorities from this on are Kubernetes' own (SystemCriticalPriority).
 _SYSTEM_PRIORITY = 2_000_000_000
 _SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
 _MIRROR, _SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
@@ -26,19 +26,19 @@ def info_of(
     status: core_v1.PodStatus,
     requested: tuple[Requested, ...],
 ) -> PodInfo:
-    """Return what preemption must know. `requested`: what each container requests."""
+    """Return what preemption needs. `requested`: what each container requests."""
     labels = tuple(meta.labels.items()) if meta.labels else ()
     overhead = tuple(spec.overhead.items()) if spec.overhead else ()
     protected, never = _is_protected(meta, spec), spec.preemptionPolicy == "Never"
     plain = spec.affinity is None or not _has_required_terms(spec.affinity)
-    # Requests of the pod as a whole, and those that are being changed, depend on more than the containers' specs.
+    # Pod-level requests, and requests that are being resized, depend on more than the containers' specs.
     certain = spec.resources is None and not _is_resized(status)
-    # By position: with names it takes twice the time, and every event of a pod comes through here.
+    # By position, because keywords take twice the time, and every event of a pod comes through here.
     written = spec.priority or 0, protected, never, labels, requested, overhead, plain, certain
     try:
         return _shared(*written)
     except TypeError:
-        # A quantity that is no text.
+        # A quantity that is not text.
         return _shared.__wrapped__(*written)
 
 
@@ -59,7 +59,7 @@ def _shared(  # noqa: PLR0913, PLR0917 - everything that decides
 
 
 def started_of(status: core_v1.PodStatus) -> int:
-    """Return when a pod started, in seconds since 1970; NOT_STARTED if it has not, or says it in no known form."""
+    """Return when a pod started, in seconds since 1970; NOT_STARTED if it has not or the time is unreadable."""
     text = status.startTime
     if not text:
         return NOT_STARTED

@@ -1,7 +1,7 @@
-"""What kube-scheduler counts for a pod and what a node has, of every resource.
+"""What kube-scheduler counts for a pod, and what a node has, of every resource.
 
-It must not do I/O. Invariant: the amounts are those of PodRequests and of NodeResourcesFit; where a quantity cannot be
-read, or where the API server's answer depends on more than the spec, nothing is said. Source: Kubernetes
+It must not do I/O. Invariant: the amounts are those of PodRequests and of NodeResourcesFit; the result is None where a
+quantity cannot be read, or where the API server's answer depends on more than the spec. Source: Kubernetes
 component-helpers/resource/helpers.go.
 """
 
@@ -19,14 +19,14 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 class Requested:
-    """What one container requests. Two are equal only if they are the same, so that comparing them is quick."""
+    """What one container requests. Compared by identity, which is quick."""
 
     __slots__ = ("amounts", "kind")
 
     def __init__(self, kind: ContainerKind, amounts: Amounts | None) -> None:
         self.kind = kind
         self.amounts = amounts
-        """None: a quantity cannot be read."""
+        """None if a quantity cannot be read."""
 
 
 def requested_by(kind: ContainerKind, resources: core_v1.Resources | None) -> Requested:
@@ -58,7 +58,7 @@ def amounts_of(quantities: Mapping[str, object]) -> Amounts | None:
 
 
 def allocatable_of(quantities: Mapping[str, object]) -> Amounts:
-    """Return what a node has of each resource. Replicated nodes are alike, so equal ones are one object."""
+    """Return what a node has of each resource. Nodes with equal amounts share one object."""
     amounts = amounts_of(quantities)
     return () if amounts is None else _shared(amounts)
 

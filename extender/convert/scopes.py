@@ -1,7 +1,7 @@
-"""What quotas' scopes ask of a pod, and the scopes of a quota, read from Kubernetes objects.
+"""What quota scopes need of a pod, and the scopes of a quota, read from Kubernetes objects.
 
-It must not do I/O. Invariant: the answer is the API server's, which decides by the same fields. Source: Kubernetes
-v1.36, pkg/quota/v1/evaluator/core/pods.go and pkg/apis/core/v1/helper/qos.
+It must not do I/O. Invariant: the answers are those of the API server, from the same fields. Source: Kubernetes v1.36,
+pkg/quota/v1/evaluator/core/pods.go and pkg/apis/core/v1/helper/qos.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _COMPUTE = ("cpu", "memory")
 
 
 def scope_of(spec: watched.AnyPodSpec, status: core_v1.PodStatus) -> PodScope:
-    """Return by what quotas with scopes select a pod."""
+    """Return the properties by which quotas with scopes select a pod."""
     deadline = spec.activeDeadlineSeconds
     return pod_scope(
         best_effort=status.qosClass == "BestEffort" if status.qosClass else _is_best_effort(spec),
@@ -26,7 +26,7 @@ def scope_of(spec: watched.AnyPodSpec, status: core_v1.PodStatus) -> PodScope:
 
 
 def selector_of(spec: core_v1.QuotaSpec) -> Selector:
-    """Return which pods a quota counts; `scopes` are requirements with the operator Exists."""
+    """Return which pods a quota counts; entries of `scopes` mean the operator Exists."""
     expressions = (spec.scopeSelector.matchExpressions or ()) if spec.scopeSelector is not None else ()
     return make_selector(
         [
@@ -37,7 +37,7 @@ def selector_of(spec: core_v1.QuotaSpec) -> Selector:
 
 
 def _is_best_effort(spec: watched.AnyPodSpec) -> bool:
-    """Whether nothing asks for or limits cpu or memory; where the pod as a whole has resources, they alone count."""
+    """Whether nothing requests or limits cpu or memory; pod-level resources, if any, count alone."""
     if spec.resources is not None:
         return not _has_compute(spec.resources)
     containers = (*(spec.initContainers or ()), *(spec.containers or ()))

@@ -1,7 +1,7 @@
-"""The Pod that a workload's template describes.
+"""The Pod of a workload's template.
 
-Why it exists: people write Deployments and Jobs, and ask where one of their pods would go. It must not create anything.
-Invariant: the pod has the workload's name and namespace, and the template's labels, annotations and spec.
+Why it exists: people write Deployments and Jobs, and want to know where one of their pods would go. It must not create
+anything. Invariant: the pod has the workload's name and namespace, and the template's labels, annotations and spec.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ import msgspec
 from extender.convert.manifests import InputError, Manifest
 
 _TEMPLATE = ("spec", "template")
-#: Kind -> where its pod template stands.
+#: Kind -> path of its pod template.
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
     "DaemonSet": _TEMPLATE,
@@ -25,7 +25,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
 
 
 def pod_manifests(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
-    """Yield the Pods, and one Pod for each workload; other kinds are passed over. Raises `InputError`."""
+    """Yield the Pods, and one Pod for each workload; other kinds are skipped. Raises `InputError`."""
     for manifest in manifests:
         if manifest.kind == "Pod":
             yield manifest

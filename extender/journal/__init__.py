@@ -1,4 +1,4 @@
-"""The journal: what changed the state or asked about it, one JSON line each.
+"""The journal: every change of the state and every question about it, one JSON line each.
 
 It must not decide anything; feeding it back is `extender.live.replaying`.
 """

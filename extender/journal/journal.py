@@ -1,9 +1,9 @@
-"""The journal: everything that changed the state or asked about it, in order, one JSON line each.
+"""The journal: every change of the state and every question about it, in order, one JSON line each.
 
-Why it exists: a wrong answer in production becomes a test by replaying its journal. It must not change what it records,
-nor keep it from happening: a journal that cannot be written ends, the extender goes on. Invariants: replaying a journal
-gives the same answers and the same bookings, byte for byte; every process begins with a start entry, so that one file
-takes the journals of many; what a killed process left of a line is not read.
+Why it exists: a wrong answer in production becomes a test by replaying its journal. It must not change or prevent what
+it records: if it cannot be written, the journal ends and the extender goes on. Invariants: replaying a journal gives
+the same answers and the same bookings, byte for byte; every process begins with a start entry, so one file can hold the
+journals of many; a line that a killed process left incomplete is not read.
 """
 
 import os
@@ -27,7 +27,7 @@ class Journal(Protocol):
     """Where entries go."""
 
     def write(self, entry: dict[str, Any]) -> None:
-        """Append one entry; it is one of those below."""
+        """Append one entry of a type below."""
 
 
 class _Entry(msgspec.Struct, frozen=True, tag_field="op", tag=str.lower):
@@ -42,7 +42,7 @@ class Start(_Entry, frozen=True):
 
 
 class Verb(_Entry, frozen=True):
-    """A call and its answer. A body that is no text is in base64."""
+    """A call and its answer. A body that is not text is in base64."""
 
     verb: Literal["filter", "prioritize", "preempt", "bind"]
     answer: str
@@ -51,7 +51,7 @@ class Verb(_Entry, frozen=True):
 
 
 class Changed(_Entry, frozen=True, tag="change"):
-    """An object was told of, by a list, a watch or a read."""
+    """A list, a watch or a read showed an object."""
 
     kind: Kind
     change: Change
@@ -59,7 +59,7 @@ class Changed(_Entry, frozen=True, tag="change"):
 
 
 class Replaced(_Entry, frozen=True):
-    """A list was taken; what it did not name is gone."""
+    """A whole list was read; objects that it did not name are gone."""
 
     kind: Kind
     identities: list[str]
@@ -80,7 +80,7 @@ class Finish(_Entry, frozen=True):
 
 
 class Forget(_Entry, frozen=True):
-    """The booking was taken back."""
+    """A booking was undone."""
 
     uid: str
 
@@ -100,7 +100,7 @@ class Lose(_Entry, frozen=True):
 
 
 class Claimed(_Entry, frozen=True, tag="claim"):
-    """A pod will probably go there."""
+    """A pod claimed cards on the node where it will probably go."""
 
     uid: str
     node: str
@@ -110,7 +110,7 @@ class Claimed(_Entry, frozen=True, tag="claim"):
 
 
 class Plugin(_Entry, frozen=True):
-    """A vendor's plugin on a node was found gone, or alive again."""
+    """A vendor's device plugin on a node was found gone, or running again."""
 
     node: str
     vendor: str
@@ -124,7 +124,7 @@ class Unclaim(_Entry, frozen=True):
 
 
 class Expect(_Entry, frozen=True):
-    """From here on policies that look ahead expect this workload; what is built of it follows from the two."""
+    """From here on policies that look ahead expect this workload; their tables follow from it."""
 
     mix: Mix
     plan: Plan
@@ -136,7 +136,7 @@ Entry: TypeAlias = (
 
 
 class FileJournal:
-    """A file, appended line by line, so that a killed process leaves whole lines and at most one that is cut."""
+    """A file, appended line by line: a killed process leaves whole lines and at most one incomplete one."""
 
     def __init__(self, path: str) -> None:
         """Raises OSError."""
@@ -145,7 +145,7 @@ class FileJournal:
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, entry: dict[str, Any]) -> None:
-        """Append one entry. When that fails the journal ends, since what follows a gap cannot be replayed."""
+        """Append one entry. If that fails the journal ends, since entries after a gap cannot be replayed."""
         if self._file is None:
             return
         left = memoryview(self._between + self._encoder.encode(entry) + b"\n")
@@ -165,7 +165,7 @@ class FileJournal:
 
 
 def _ends_in_a_line(path: str) -> bool:
-    """Whether the last line of a file was cut. Raises OSError."""
+    """Whether the last line of a file is incomplete. Raises OSError."""
     if not (Path(path).is_file() and Path(path).stat().st_size):
         return False
     with Path(path).open("rb") as file:
@@ -174,7 +174,7 @@ def _ends_in_a_line(path: str) -> bool:
 
 
 class JournaledSink:
-    """A sink that records what passes through."""
+    """A sink that records the objects that pass through it."""
 
     def __init__(self, sink: Sink, kind: str, journal: Journal) -> None:
         self._sink = sink
@@ -197,8 +197,8 @@ class JournaledSink:
 def read_journal(path: str) -> Iterator[tuple[int, Entry]]:
     """Yield (line number, entry).
 
-    Raises OSError, and ValueError naming a line that is no entry; a cut line at the end of the file, or before the next
-    process began, is passed over.
+    Raises OSError, and ValueError that names a line that is no entry. An incomplete line at the end of the file, or
+    before the next process began, is skipped.
     """
     decoder = msgspec.json.Decoder(Entry)
     bad: ValueError | None = None

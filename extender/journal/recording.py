@@ -1,7 +1,7 @@
 """Writing the journal of a live extender.
 
-It must not decide anything. Invariant: entries stand in the order in which they took effect, so that `replaying` can
-feed them one after another.
+It must not decide anything. Invariant: entries are in the order in which they took effect, so `replaying` can feed them
+one after another.
 """
 
 import base64
@@ -16,7 +16,7 @@ from extender.journal.journal import Journal
 
 
 class Recorder:
-    """Writes what a cluster's events say as journal entries."""
+    """Writes a cluster's events as journal entries."""
 
     def __init__(self, journal: Journal, settings: Settings) -> None:
         self._journal = journal
@@ -37,7 +37,7 @@ class Recorder:
         events.workload_expected.subscribe(self._workload_expected)
 
     def on_answer(self, verb: str, body: bytes, answer: bytes) -> None:
-        """Record a verb's question and answer. Bodies are what kube-scheduler sent, so not always text."""
+        """Record a verb's question and answer. kube-scheduler sent the body, so it may not be text."""
         try:
             question = {"body": body.decode()}
         except UnicodeDecodeError:

@@ -1,9 +1,9 @@
 """Requests to the API server: bytes in, bytes out.
 
-Why it exists: a write without an answer is neither a success nor a failure, and a watch must notice that nobody speaks
-to it any more. It must not know objects. Invariants: every request has a deadline that covers all of it, renewed
-credentials included; a request without an answer is an `Unknown`, never silently a success or a failure; nothing is
-sent twice but what was refused with 401; a write that has a fence asks it with no await before its bytes leave.
+Why it exists: a write without an answer is neither a success nor a failure, and a watch must notice when its connection
+goes silent. It must not know objects. Invariants: every request has a deadline that covers all of it, renewing
+credentials included; a request without an answer is an `Unknown`, never a success or a failure; only a request refused
+with 401 is sent twice; a write with a fence asks the fence just before its bytes leave, without an await in between.
 """
 
 import asyncio
@@ -57,20 +57,20 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No answer came: a write may or may not have happened."""
+    """There was no answer: a write may or may not have happened."""
 
     why: str
     sent: bool = True
-    """False: there was no connection to send it on, so it did not happen."""
+    """False: there was no connection, so nothing was sent and nothing happened."""
 
     @property
     def status(self) -> int:
-        """0, which is no HTTP status."""
+        """0, which is not an HTTP status."""
         return 0
 
     @property
     def ok(self) -> bool:
-        """Never."""
+        """False."""
         return False
 
     @property
@@ -80,12 +80,12 @@ class Unknown:
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """Nobody said."""
+        """None: the server did not say."""
         return None
 
 
 class WatchFailed(Exception):
-    """A list or watch did not start or broke off. `status` is 0 when the connection failed."""
+    """A list or watch did not start, or ended early. `status` is 0 if the connection failed."""
 
     def __init__(self, status: int, why: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(why)
@@ -94,17 +94,17 @@ class WatchFailed(Exception):
 
 
 class Fenced(NamedTuple):
-    """A body that may leave only if its fence still says yes when it is about to."""
+    """A body that is sent only if its fence allows it at that moment."""
 
     body: bytes
     fence: Fence
 
 
 class _FencedBody(BytesPayload):
-    """A body that does not leave when its fence says no.
+    """A body that is not sent if its fence says no.
 
-    aiohttp sends the head together with the body, so then nothing leaves. Whatever came before (a free connection, a
-    handshake, a task's turn) may have taken as long as the process was stopped.
+    aiohttp sends the head together with the body, so then nothing is sent. The fence is asked this late because waiting
+    for a connection, a handshake or a turn may take any time, as may a suspended process.
     """
 
     def __init__(self, body: Fenced) -> None:
@@ -146,9 +146,9 @@ class KubeClient:
         content_type: str = JSON,
         urgent: bool = False,
     ) -> Answer | Unknown:
-        """Send one request and read the whole answer. Refused credentials are renewed once.
+        """Send one request and read the whole answer. Credentials that get 401 are renewed once.
 
-        `urgent`: not to wait behind other requests for a connection.
+        `urgent`: do not wait for a connection behind other requests.
         """
         url = self._connection.url(path, query)
         headers = {} if body is None else {"Content-Type": content_type}
@@ -175,9 +175,8 @@ class KubeClient:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the lines of a watch until the server ends it. Raises `WatchFailed`.
 
-        `on_open` is called when it is accepted; the first line may take minutes. A connection that is silent for
-        `inactivity_seconds` counts as broken, before its first line as well. Lines are framed here, so their length
-        has no limit.
+        `on_open` is called when the watch is accepted; the first line may take minutes. A connection that is silent for
+        `inactivity_seconds` counts as broken, also before its first line. The length of lines has no limit.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=inactivity_seconds)
         try:
@@ -198,11 +197,11 @@ class KubeClient:
             raise WatchFailed(0, _described(error)) from None
 
     async def _open(self, url: str, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """Start a watch. Refused credentials are renewed once."""
+        """Start a watch. Credentials that get 401 are renewed once."""
         authorization = await self._connection.authorization()
         response = await self._get(url, limits, authorization)
         if response.status == HTTPStatus.UNAUTHORIZED:
-            # Gives the connection back; the body can be read again.
+            # This returns the connection to the pool; the body can be read again.
             await response.read()
             if await self._connection.renew(authorization):
                 return await self._get(url, limits, await self._connection.authorization())
@@ -232,13 +231,13 @@ class KubeClient:
 
 
 def _headers(more: Mapping[str, str], authorization: str | None) -> dict[str, str]:
-    # Unpacking gigabytes of lists would stop the event loop more than their transfer takes.
+    # Decompressing gigabytes of lists would block the event loop for longer than their transfer takes.
     headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "gpu-extender", **more}
     return headers if authorization is None else headers | {"Authorization": authorization}
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """Return the seconds of Retry-After; its other form, a date, needs clocks that agree and is passed over."""
+    """Return the seconds of Retry-After; its other form, a date, needs clocks that agree and is ignored."""
     text = response.headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() else None
 

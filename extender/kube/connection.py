@@ -1,9 +1,9 @@
-"""The address, the TLS and the credentials of the API server: the one module that uses kubernetes_asyncio.
+"""The address, the TLS and the credentials of the API server. Only this module uses kubernetes_asyncio.
 
-Why it exists: kubeconfig files, exec plugins, OIDC and service accounts are worth a library; its models, its watch and
-its leader election are not (they cost milliseconds per pod, do not survive a 410, and leave a leader running). It must
-not send requests. Invariant: what a person wrote wrong is a `ConnectError` before anything runs; what goes wrong later
-(a token file that is empty for a moment) keeps the credentials that there are.
+Why it exists: kubeconfig files, exec plugins, OIDC and service accounts are worth a library. The library's models,
+watch and leader election are not used: they cost milliseconds per pod, do not survive a 410, and leave a leader
+running. It must not send requests. Invariants: an error in the configuration is a `ConnectError` before anything runs;
+after a later error (such as a token file that is empty for a moment) the old credentials stay in use.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from kubernetes_asyncio.config.kube_config import KubeConfigLoader, load_kube_co
 
 from extender.logs import logger
 
-#: What the library raises for configurations that it cannot use; asserts and key errors included.
+#: The errors that the library raises for configurations that it cannot use, asserts and key errors included.
 _LOAD_ERRORS = (
     ConfigException,
     yaml.YAMLError,
@@ -44,19 +44,19 @@ _LOAD_ERRORS = (
 _BEARER = "BearerToken"
 _LOAD_SECONDS = 60.0
 _URGENT_CONNECTIONS = 4
-#: As in the library: what a watch may bring at once before reading pauses.
+#: As in the library: how many bytes a watch may receive before reading pauses.
 _READ_BUFFER_BYTES = 2**21
 
-# The library logs what it raises, and Python prints what no handler takes.
+# The library logs what it raises, and Python prints messages that have no handler.
 logging.getLogger("kubernetes_asyncio").addHandler(logging.NullHandler())
 
 
 class ConnectError(Exception):
-    """The configuration for the API server cannot be used."""
+    """The configuration of the API server cannot be used."""
 
 
 class _Credentials(NamedTuple):
-    """What a request proves who it is by."""
+    """The credentials of requests."""
 
     authorization: str | None
     certificate: bytes
@@ -105,11 +105,11 @@ class Connection:
         return f"{host}{path}?{urlencode(query)}" if query else f"{host}{path}"
 
     def session(self, *, urgent: bool = False) -> aiohttp.ClientSession:
-        """Return the session of ordinary requests, or the one whose connections these cannot use up."""
+        """Return the session of ordinary requests, or the separate one for urgent requests."""
         return self._sessions.urgent if urgent else self._sessions.ordinary
 
     def options(self) -> dict[str, Any]:
-        """Return what every request passes to aiohttp."""
+        """Return the arguments that every request passes to aiohttp."""
         configuration = self._configuration
         options: dict[str, Any] = {"allow_redirects": False}
         if configuration.proxy:
@@ -128,13 +128,13 @@ class Connection:
         except (ConfigException, OSError) as error:
             logger().warning("token cannot be read again", why=str(error))
             value = self._configuration.api_key.get(_BEARER)
-        # A token file may end in a line break, which no header may.
+        # A token file may end in a line break; a header must not.
         return value.strip() or None if isinstance(value, str) else None
 
     async def renew(self, refused: str | None) -> bool:
-        """Get new credentials after a 401; whether they differ from the refused ones.
+        """Get new credentials after a 401; returns whether they differ from the refused ones.
 
-        Requests that were refused at the same time share one renewal, which goes on when they give up.
+        Requests that were refused at the same time share one renewal, which goes on if they give up.
         """
         if self._renewal is None or self._renewal.done():
             if await self.authorization() != refused:
@@ -145,7 +145,7 @@ class Connection:
     async def _renew(self, refused: str | None) -> bool:
         before = _Credentials(refused, self._certificate)
         if isinstance(self._loader, KubeConfigLoader) and hasattr(self._loader, "exec_plugin_expiry"):
-            # The plugin said that its token is still good; the API server says otherwise.
+            # The plugin said that its token is still valid, but the API server refused it.
             del self._loader.exec_plugin_expiry
         try:
             async with asyncio.timeout(_LOAD_SECONDS):
@@ -172,7 +172,7 @@ class _Sessions:
     def __init__(self, configuration: Configuration) -> None:
         self._clients = (
             RESTClientObject(configuration),
-            # A burst of slow writes must not keep a lease from being renewed.
+            # So that a burst of slow writes cannot prevent the renewal of a lease.
             RESTClientObject(configuration, maxsize=_URGENT_CONNECTIONS),
         )
         self.ordinary, self.urgent = map(_session_of, self._clients)
@@ -187,11 +187,11 @@ class _Sessions:
 def _session_of(client: RESTClientObject) -> aiohttp.ClientSession:
     """Return a session over a client's connections.
 
-    The library's own session reads the environment and ~/.netrc anew for every request, in another thread and back,
-    twice; and once ~/.netrc has a default entry, it refuses every request that has a token.
+    The library's own session reads the environment and ~/.netrc for every request, twice and each time in another
+    thread; and if ~/.netrc has a default entry, it refuses every request that has a token.
     """
     connector = client.pool_manager.connector
-    # Cookies would tie requests together that may go to different API servers.
+    # No cookies: requests may go to different API servers.
     cookies, buffer = aiohttp.DummyCookieJar(), _READ_BUFFER_BYTES
     return aiohttp.ClientSession(connector=connector, connector_owner=False, cookie_jar=cookies, read_bufsize=buffer)
 
@@ -215,7 +215,7 @@ async def _load(kubeconfig: str | None, configuration: Configuration) -> KubeCon
 
 
 def _exists(kubeconfig: str) -> bool:
-    """Whether one of the files is there; the library takes several, as kubectl does."""
+    """Whether one of the files exists; the library takes several, as kubectl does."""
     return any(Path(path).expanduser().exists() for path in kubeconfig.split(os.pathsep) if path)
 
 
@@ -229,18 +229,18 @@ async def _load_again(loader: KubeConfigLoader | InClusterConfigLoader | None, c
 def _why(error: BaseException) -> str:
     if isinstance(error, ConfigException | OSError | yaml.YAMLError | ValueError) and str(error):
         return str(error)
-    # The library stumbles over what is missing or of another type.
+    # The library fails in other ways where something is missing or of another type.
     return f"is not a configuration with a current context, its cluster and its user ({type(error).__name__})"
 
 
 def _check_address(host: str) -> None:
-    """Raise `ConfigException` unless the cluster has an address that requests can go to."""
+    """Raise `ConfigException` unless the cluster has a usable address."""
     parts = urlsplit(host)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigException(f"clusters[].cluster.server: {host or '(empty)'}: must be an http or https URL")
 
 
 def _certificate(configuration: Configuration) -> bytes:
-    """Return the client certificate and its key as they are on disk now; files are replaced in place."""
+    """Return the client certificate and its key as they are on disk now; such files are replaced in place."""
     paths = (configuration.cert_file, configuration.key_file)
     return b"\n".join(Path(path).read_bytes() for path in paths if path)

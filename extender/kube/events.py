@@ -1,7 +1,7 @@
 """Events on objects (events.k8s.io/v1): aggregated, rate-limited, best effort.
 
-Why it exists: a person looks at `kubectl describe pod` first. It must not be waited for and must not fail anything.
-Invariants: an equal event within the window becomes one object with a count; the queue is bounded, the newest are
+Why it exists: people look at `kubectl describe pod` first. Nothing may wait for it or fail because of it. Invariants:
+equal events within the window become one object with a count; the queue is bounded, and if it is full new events are
 dropped.
 """
 
@@ -31,7 +31,7 @@ class PodRef:
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    """Rates and sizes."""
+    """Rates and bounds of events."""
 
     per_second: float = 5.0
     queue: int = 500
@@ -67,7 +67,7 @@ class EventRecorder:
         self._series: OrderedDict[_Event, _Series] = OrderedDict()
 
     def warning(self, pod: PodRef, reason: str, action: str, note: str) -> None:
-        """Queue a Warning; dropped when the queue is full."""
+        """Queue a Warning; it is dropped if the queue is full."""
         text = note.encode()[:_NOTE_BYTES].decode(errors="ignore")
         try:
             self._queue.put_nowait(_Event(pod, "Warning", reason, action, text))
@@ -94,7 +94,7 @@ class EventRecorder:
         await self._create(event, self._series[event].name)
 
     async def _count(self, event: _Event, series: _Series) -> bool:
-        """Raise the count of an event that exists; False if it is gone."""
+        """Raise the count of an existing event; returns False if the event is gone."""
         body = json.dumps({"series": {"count": series.count, "lastObservedTime": _now()}}).encode()
         path = api_path(EVENTS, series.name, namespace=event.pod.namespace)
         answer = await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH, timeout_seconds=5)

@@ -1,8 +1,8 @@
-"""Taking a whole list in pages.
+"""Reading a whole list in pages.
 
 Why it exists: 100,000 pods are 200 pages, so a page that fails must not cost the other 199, and a list that takes
-minutes must not outlive its version unnoticed. It must not know what the objects mean. Invariants: all pages are of
-one version, which the API server read with a quorum after this list began; what cannot be had so is an error.
+minutes must notice when its version expires. It must not know what the objects mean. Invariants: all pages are of one
+version, which the API server read with a quorum after this list began; otherwise the list fails.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ _LONGEST_WAIT_SECONDS = 60.0
 
 
 class Expired(Exception):
-    """The version is too old, or none that this API server knows: only a new list tells what is there now."""
+    """The version is too old or unknown to this API server: only a new list shows the present objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListSettings:
-    """Sizes and times of a list."""
+    """Page sizes, tries and times of a list."""
 
     page_size: int = 500
-    """Objects per page: a few MB, so that taking a page apart stops the loop for some milliseconds only."""
+    """Objects per page: a few MB, so that splitting a page blocks the event loop for only some milliseconds."""
     request_timeout_seconds: float = 30.0
     tries: int = 4
-    """Requests for one page. The first page of a list is asked for once: there is nothing to lose yet."""
+    """Tries per page. The first page gets only one: there is nothing to lose yet."""
     pause_seconds: float = 0.2
-    """Between two tries, doubling, unless the API server says how long."""
+    """Pause between two tries; it doubles, unless the API server says how long to wait."""
 
 
 class Page(NamedTuple):
@@ -55,7 +55,7 @@ class _List(msgspec.Struct):
 async def list_pages(
     client: KubeClient, path: str, query: Mapping[str, str], settings: ListSettings
 ) -> AsyncGenerator[Page, None]:
-    """Yield the pages of a list. Raises `Expired` and `WatchFailed`, both of which end it."""
+    """Yield the pages of a list. Raises `Expired` or `WatchFailed` if it cannot be completed."""
     asked = dict(query) | {"limit": str(settings.page_size)}
     page = await _page(client, path, asked, settings)
     while True:

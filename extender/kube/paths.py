@@ -1,9 +1,9 @@
-"""Every path of the API server that is asked for.
+"""All paths of requests to the API server.
 
-Why it exists: a name that is pasted into a path can lead somewhere else (`../../../nodes/n1` as a pod's name reached a
-Node), and an API server takes %2F for a slash, so quoting alone does not help. It must not send requests. Invariant: a
-path names exactly the resource that it was made for; names were checked where they came in, so an illegal one here is a
-bug.
+Why it exists: a name that is pasted into a path can lead elsewhere (`../../../nodes/n1` as a pod's name reached a
+Node), and quoting alone does not help, because an API server takes %2F for a slash. It must not send requests.
+Invariant: a path names exactly the resource that it was made for. Names are checked where they enter the program, so an
+illegal one here is a bug.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from extender.wire.names import why_no_label, why_no_subdomain
 
 
 class Resource(NamedTuple):
-    """A resource of the API: what its paths begin with, and its plural."""
+    """A resource of the API: the start of its paths, and its plural."""
 
     group_version: str
     plural: str
@@ -36,9 +36,10 @@ VALIDATING_WEBHOOKS = Resource("/apis/admissionregistration.k8s.io/v1", "validat
 def api_path(
     resource: Resource, name: str | None = None, *, namespace: str | None = None, subresource: str | None = None
 ) -> str:
-    """Return a resource's path. None: without a namespace over all of them, without a name the collection.
+    """Return a resource's path. Without a namespace: all namespaces; without a name: the whole collection.
 
-    Raises `InvariantViolation` for a name that no API server accepts; an empty one would name the whole collection.
+    Raises `InvariantViolation` for a name that no API server accepts, such as an empty one, which would name the
+    collection.
     """
     parts = [resource.group_version]
     if namespace is not None:

@@ -1,10 +1,10 @@
-"""List and watch one resource, for ever.
+"""Listing and watching one resource, for ever.
 
-Why it exists: correctness of a live cluster depends on what happens when the watch ends, falls behind or goes silent.
-It must not know what the objects mean. Invariants: the sink sees every object that exists after a list, and every
-change after it, in order; what vanished while nobody watched is reported as gone, but only if it was known before that
-list began (what the extender itself learned or wrote since is younger than the list); one object or line that does not
-decode stops nothing; the event loop is never kept for more than a few milliseconds.
+Why it exists: the cache of a live cluster stays correct only if a watch that ends, falls behind or goes silent is
+handled well. It must not know what the objects mean. Invariants: the sink sees every object of a list, and every change
+after it, in order; objects that vanished without a watch are reported as gone, but only if they were known before that
+list began (what the extender itself learned or wrote since is newer than the list); an object or line that does not
+decode stops nothing; the event loop is never blocked for more than a few milliseconds.
 
     LIST (pages of one version) -> replaced -> WATCH from that version
       ^                                          |  ended, failed, silent: WATCH again from the last version seen
@@ -38,52 +38,52 @@ class Change(Enum):
 
 
 class Taken(NamedTuple):
-    """What a sink has read of an object: its identity, None if it has none, and its version, None if it has not."""
+    """What a sink read of an object: its identity and its version, each None if there is none."""
 
     identity: str | None
     version: str | None = None
 
 
 class Sink(Protocol):
-    """Where objects go. Called without awaiting, so it must be quick."""
+    """Receives objects. It is called without an await, so it must be quick."""
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
-        """Take one object as it is now (or was, when deleted); it may turn out to be no object at all."""
+        """Take one object as it is now, or as it was if deleted; the bytes may not decode."""
 
     def replaced(self, identities: set[str]) -> None:
-        """A whole list was taken; everything else that is known is gone."""
+        """Note that a whole list was read; all other known objects are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectorSettings:
-    """Times, with the reasons."""
+    """Times of lists and watches in seconds, with their reasons."""
 
     lists: ListSettings = field(default_factory=ListSettings)
     inactivity_seconds: float = 70.0
-    """API servers send bookmarks about once a minute; a watch that is silent longer is dead."""
+    """A watch that is silent for longer is dead: API servers send bookmarks about once a minute."""
     watch_seconds: tuple[int, int] = (300, 600)
-    """The server ends a watch after a random time in this range, as client-go asks for."""
+    """The server ends a watch after a random time in this range, as with client-go."""
     backoff_seconds: tuple[float, float] = (0.2, 10.0)
     retry_after_limit_seconds: float = 60.0
     short_watch_seconds: float = 5.0
-    """A watch that lived longer than this was no failure, so the next one starts at once."""
+    """After a watch that lived longer than this, the next one starts at once."""
 
 
 @dataclass(slots=True)
 class ReflectorState:
-    """What is known of a reflector's health. Times are the event loop's."""
+    """The health of a reflector. Times are the event loop's."""
 
     synced: bool = False
-    """A whole list was taken at least once."""
+    """Whether a whole list has been read."""
     lists: int = 0
     watches: int = 0
     undecodable: int = 0
     failures: int = 0
     last_event_at: float | None = None
     failing_since: float | None = None
-    """When the first failure came after the last success; None while all is well."""
+    """Time of the first failure since the last success; None while all is well."""
     open_since: float | None = None
-    """When the watch that is open was accepted."""
+    """When the open watch was accepted."""
 
 
 def _nothing() -> set[str]:
@@ -92,7 +92,7 @@ def _nothing() -> set[str]:
 
 @dataclass(slots=True)
 class Reflector:
-    """One resource. `known` names what the sink would drop if a list did not name it."""
+    """One resource. `known` returns the objects that the sink would drop if a list did not name them."""
 
     client: KubeClient
     path: str
@@ -122,7 +122,7 @@ class Reflector:
             self._turn = None
 
     async def list_again(self) -> None:
-        """Drop the watch, and return when a list that began after this call was taken.
+        """Drop the watch, and return when a list that began after this call has been read.
 
         A caller that gives up leaves the reflector running as before.
         """
@@ -130,7 +130,7 @@ class Reflector:
         done = loop.create_future()
         self._waiting.append(done)
         if self._turn is not None and not self._turn.expired():
-            # Ends whatever `run` awaits now; it starts its next turn with a list.
+            # Ends what `run` awaits now; it then starts with a list.
             self._turn.reschedule(loop.time())
         try:
             await done
@@ -139,7 +139,7 @@ class Reflector:
                 self._waiting.remove(done)
 
     def failing_seconds(self) -> float:
-        """How long nothing has worked. A watch that stands for a while works, even if nothing comes over it."""
+        """How long nothing has worked. A watch that has been open for a while works, even without events."""
         state, now = self.state, asyncio.get_running_loop().time()
         stands = state.open_since is not None and now - state.open_since > self.settings.short_watch_seconds
         return 0.0 if state.failing_since is None or stands else now - state.failing_since
@@ -162,7 +162,7 @@ class Reflector:
                 await self._back_off(failure)
 
     def _lived(self) -> bool:
-        """Note that no watch is open any more; whether the last one was open for long enough."""
+        """Note that no watch is open; returns whether the last one was open for long enough."""
         opened, self.state.open_since = self.state.open_since, None
         lived = opened is not None and asyncio.get_running_loop().time() - opened > self.settings.short_watch_seconds
         if lived:
@@ -170,7 +170,7 @@ class Reflector:
         return lived
 
     async def _back_off(self, failure: WatchFailed | None) -> None:
-        """Wait before the next try: decorrelated jitter, or as long as the server asked for."""
+        """Wait before the next try: with decorrelated jitter, or as long as the server asked for."""
         low, high = self.settings.backoff_seconds
         self._delay = min(high, self.chance.uniform(low, max(low, self._delay * 3)))
         wait = self._delay
@@ -187,7 +187,7 @@ class Reflector:
     # -- list -----------------------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """Take a whole list, and report what is gone."""
+        """Read a whole list, and report what is gone."""
         waiting, self._waiting = self._waiting, []
         try:
             self._version = None
@@ -215,7 +215,7 @@ class Reflector:
                         listed.add(identity)
                     await pace.breathe()
         if nameless:
-            # Any of what is known may be one of these: nothing is reported as gone.
+            # An unreadable object may be any of the known ones, so nothing is reported as gone.
             logger().error("objects of a list do not decode", path=self.path, count=nameless)
         else:
             listed |= self.known() - before
@@ -254,7 +254,8 @@ class Reflector:
             version = self._take(Change.DELETED, event.raw).version
         elif event.type != "BOOKMARK":
             logger().error("event of an unknown type", path=self.path, type=event.type)
-        # A sink that could read an object has read its version as well; doing it again would cost as much as the rest.
+        # A sink that could read an object has also read its version; reading it again would cost as much as all the
+        # rest.
         self._version = version or version_of(event) or self._version
         self._delay = 0.0
         self._heard()
@@ -263,12 +264,12 @@ class Reflector:
         self.state.open_since = asyncio.get_running_loop().time()
 
     def _heard(self) -> None:
-        """Something that is right came from the API server."""
+        """Note that something valid came from the API server."""
         self.state.last_event_at = asyncio.get_running_loop().time()
         self.state.failing_since = None
 
     def _take(self, change: Change, raw: msgspec.Raw) -> Taken:
-        """Hand one object on. A bug in its handling must not keep the others from being handled."""
+        """Pass one object to the sink. A bug in its handling does not stop the others."""
         try:
             taken = self.sink.change(change, raw)
         except Exception:  # noqa: BLE001 - whatever it was, the next object is not concerned

@@ -1,9 +1,9 @@
-"""Who holds a bearer token, and whether they may: TokenReview and SubjectAccessReview.
+"""Who holds a bearer token and what they may do: TokenReview and SubjectAccessReview.
 
-Why it exists: the API server knows, and nothing else here has to. It must not know HTTP servers or keep a token: tokens
-are remembered by their digest. Invariants: without an answer of the API server nobody is let in; answers are kept for a
-bounded time and in a bounded number; questions to the API server are a few at a time, however many are asked here.
-Sources: authentication.k8s.io/v1, authorization.k8s.io/v1; kube-rbac-proxy does the same.
+Why it exists: the API server knows tokens and permissions, so the extender need not. It must not know HTTP servers or
+keep a token: tokens are remembered by their digest. Invariants: without an answer of the API server nobody is let in;
+answers are kept for a bounded time and in a bounded number; few questions go to the API server at a time, however many
+are asked here. Sources: authentication.k8s.io/v1, authorization.k8s.io/v1; kube-rbac-proxy does the same.
 """
 
 import asyncio
@@ -27,18 +27,19 @@ _REFUSED_SECONDS = 10.0
 _REMEMBERED = 1024
 _TIMEOUT_SECONDS = 5.0
 _AT_ONCE = 4
-#: Who comes while so many wait gets no answer: made-up tokens must not become a queue, nor a burden to the API server.
+#: While so many wait, further clients get no answer, so that invented tokens neither queue up nor burden the API
+#: server.
 _WAITING = 16
 
 
 class Access(Enum):
-    """Whether a request is let in."""
+    """The decision on a request."""
 
     ALLOWED = "allowed"
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     UNKNOWN = "unknown"
-    """The API server did not say."""
+    """The API server did not answer."""
 
 
 class _User(msgspec.Struct, omit_defaults=True):
@@ -77,7 +78,7 @@ class _Kept(NamedTuple):
 
 
 class Reviews:
-    """Asks the API server, and remembers what it said."""
+    """Asks the API server, and remembers its answers."""
 
     def __init__(self, client: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -87,7 +88,7 @@ class Reviews:
         self._waiting = 0
 
     async def may(self, token: str, verb: str, path: str) -> Access:
-        """Return whether the holder of a token may do `verb` (in lower case) on a path that is no resource."""
+        """Return whether a token's holder may do `verb` (in lower case) on a non-resource path."""
         question = _Question(hashlib.sha256(token.encode()).digest(), verb, path)
         known = self._known(question)
         if known is not None:
@@ -136,7 +137,7 @@ class Reviews:
         return Access.ALLOWED if found.status.allowed else Access.FORBIDDEN
 
     async def _post(self, path: str, body: dict[str, Any], kind: type[T]) -> T | None:
-        """Return what a review says; None if it was not answered."""
+        """Return the answered review; None without an answer."""
         answer = await self._client.request("POST", path, timeout_seconds=_TIMEOUT_SECONDS, body=orjson.dumps(body))
         if not answer.ok or not isinstance(answer, Answer):
             logger().warning("review not answered", path=path, status=answer.status, why=answer.message)

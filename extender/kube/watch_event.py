@@ -1,7 +1,7 @@
 """Reading one line of a watch.
 
-It must not act on it. Invariant: every form in which an API server says that a version is too old, or was never its
-own, is `Expired`; so is a line that cannot be read, for the version of its change is lost with it.
+It must not act on the event. Invariant: every form in which an API server says that a version is too old or not its own
+is `Expired`; so is a line that cannot be read, because the version of its change is lost.
 """
 
 from http import HTTPStatus
@@ -13,18 +13,18 @@ from extender.kube.client import WatchFailed
 from extender.kube.listing import Expired
 
 _EXPIRED_REASONS = frozenset({"Expired", "Gone"})
-#: A version of the future, as after a restore of the API server's store.
+#: The version is in the future, as after a restore of the API server's store.
 _FUTURE_VERSION = "Too large resource version"
-#: HTTP statuses that answer the version, not the request.
+#: HTTP statuses that concern the version, not the request.
 _BAD_VERSION = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 class WatchEvent(NamedTuple):
-    """One event: ADDED, MODIFIED, DELETED, BOOKMARK or a type that is not known."""
+    """One event: ADDED, MODIFIED, DELETED, BOOKMARK or an unknown type."""
 
     type: str
     raw: msgspec.Raw
-    """The object. Nobody has looked into it yet: that it decodes at all is for `version_of` or the sink to find out."""
+    """The object's bytes, undecoded: `version_of` or the sink finds out whether they decode."""
 
 
 class _ObjectMeta(msgspec.Struct):
@@ -65,7 +65,7 @@ def read_event(line: bytes) -> WatchEvent:
     """Return the event of a line. Raises `Expired`, and `WatchFailed` for an ERROR event of another kind."""
     for kind, head in _HEADS:
         if line.startswith(head) and line.endswith(b"}"):
-            # As every API server writes it; if what is in between decodes, it is the object.
+            # The form that every API server writes; if the part in between decodes, it is the object.
             return WatchEvent(kind, msgspec.Raw(memoryview(line)[len(head) : -1]))
     try:
         event = _decode_event(line)
@@ -77,7 +77,7 @@ def read_event(line: bytes) -> WatchEvent:
 
 
 def version_of(event: WatchEvent) -> str | None:
-    """Return the version of an event's object. Raises `Expired` if the line was no event after all."""
+    """Return the version of an event's object. Raises `Expired` if the object does not decode."""
     try:
         meta = _decode_object(event.raw).metadata
     except msgspec.DecodeError as error:
@@ -90,12 +90,12 @@ def _unreadable(error: msgspec.DecodeError) -> Expired:
 
 
 def is_about_version(failure: WatchFailed) -> bool:
-    """Whether a watch was refused for its version, so that asking again is of no use."""
+    """Whether a watch was refused for its version, so that asking again would not help."""
     return failure.status in _BAD_VERSION or _FUTURE_VERSION in str(failure)
 
 
 def _failure(status: _Status) -> Exception:
-    """Return what an ERROR event says."""
+    """Return the error of an ERROR event."""
     message = status.message or "error event"
     if status.code == HTTPStatus.GONE or status.reason in _EXPIRED_REASONS or _FUTURE_VERSION in message:
         return Expired(message)

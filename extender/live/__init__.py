@@ -1,4 +1,4 @@
-"""The extender on a live cluster: what is watched, how a pod is bound, who leads.
+"""The extender on a live cluster: what it watches, how it binds a pod, and which replica leads.
 
-It must not know HTTP servers. Invariant: bind is the single writer of a pod's cards.
+It must not know HTTP servers. Invariant: only bind writes which cards a pod has.
 """

@@ -1,8 +1,8 @@
 """The live extender put together: reflectors, bind, leadership, waking, events.
 
-It must not contain logic of its own beyond starting and stopping. Invariants: ready only after consistent lists that
-began when the lease was certain; nothing that runs in the background ends by a bug; on the way down nothing new is
-started, binds in flight are settled, and the lease is given up only if all of them are.
+It must not contain logic beyond starting and stopping. Invariants: it is ready only after consistent lists that began
+when the lease was certain; no bug ends background work; while it stops, nothing new is started, binds in flight are
+settled, and the lease is given up only if all of them are.
 
     start:  lists and watches, election -> elected: list again -> ready
     stop:   not ready -> (the server stops accepting) -> binds settled -> election ends -> lease given up -> the rest
@@ -44,11 +44,12 @@ from extender.live.watching import (
 )
 from extender.logs import logger
 
-#: Pods that have ended hold nothing; for a watch they are deleted.
+#: Pods that have ended hold nothing. A watch with this selector reports them as deleted.
 RUNNING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-#: For giving the Lease up: with all that came before, within the usual 30 s of terminationGracePeriodSeconds.
+#: Limit for giving up the Lease. With everything before it, this stays within the usual terminationGracePeriodSeconds
+#: of 30.
 _RELEASE_SECONDS = 5.0
-#: A permission that is missing is seldom given soon.
+#: A missing permission is rarely granted soon, so the pause between tries is long.
 _BUDGET_BACKOFF_SECONDS = 1.0, 300.0
 
 
@@ -88,7 +89,7 @@ class LiveExtender:
         """The last comparison with the API server."""
         recorder = None if journal is None else Recorder(journal, settings)
         self.on_answer = None if recorder is None else recorder.on_answer
-        """Told of a verb, its body and its answer."""
+        """Called with a verb, its body and its answer."""
         self._subscribe(recorder)
         self._live = live
         self._background, self._electing = Background(), Background()
@@ -102,7 +103,7 @@ class LiveExtender:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it is on its way down."""
+        """Whether it is stopping."""
         return self._stopping
 
     def is_ready(self) -> bool:
@@ -127,12 +128,12 @@ class LiveExtender:
         if isinstance(self.leadership, LeaseHolder):
             self._electing.spawn(self.leadership.run)
         else:
-            # Before the reflectors, so that their first lists are the ones that it waits for.
+            # Started before the reflectors, so that it waits for their first lists.
             self._background.begin(self.leadership.run())
             await asyncio.sleep(0)
         for reflector in self.reflectors:
             self._background.spawn(reflector.run)
-        # Nothing waits for it: without the permission to list them, budgets are not known.
+        # Nothing waits for this one: without permission to list budgets they stay unknown.
         self._background.spawn(self._budgets.run)
         for part in (self.waker, self.events, self.handshakes):
             self._background.spawn(part.run)
@@ -146,7 +147,7 @@ class LiveExtender:
         """Settle what is in flight, give up the lease, and end."""
         self.begin_stop()
         settled = await self.binder.drain(seconds)
-        # The lease is renewed to the last moment, and by nobody when it is given up.
+        # The lease is renewed until all is settled, and no longer when it is given up.
         await self._electing.end()
         if isinstance(self.leadership, LeaseHolder):
             with suppress(TimeoutError):
@@ -157,9 +158,9 @@ class LiveExtender:
         await self.client.close()
 
     async def _elected(self, others_unknown: bool) -> None:  # noqa: FBT001 - it is called back
-        """List everything anew, and see that no write of another can still come unseen.
+        """List everything again, and make sure that no write of another process can still take effect unseen.
 
-        Breaking this off leaves the reflectors running.
+        Cancelling this leaves the reflectors running.
         """
         loop, longest = asyncio.get_running_loop(), self._live.bind.http_timeout_seconds
         end = loop.time() + longest
@@ -227,7 +228,7 @@ class LiveExtender:
         return Reflector(self.client, api_path(DISRUPTION_BUDGETS), sink, settings)
 
     def _subscribe(self, recorder: Recorder | None) -> None:
-        """Say who listens to which of the cluster's events: all of it is here."""
+        """Connect all listeners to the cluster's events; no other place does."""
         events, waker = self.cluster.events, self.waker
         if recorder is not None:
             recorder.subscribe(events)

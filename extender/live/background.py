@@ -1,7 +1,7 @@
-"""Work that goes on in the background until this process ends.
+"""Work that runs in the background until this process ends.
 
-Why it exists: work that ends by a bug, unnoticed, leaves the state to rot. It must not know what the work is.
-Invariant: what was spawned runs until `end`; after a bug, which is logged, it begins anew.
+Why it exists: if a bug ended background work unnoticed, the state would silently grow old. It must not know what the
+work is. Invariant: spawned work runs until `end`; a bug is logged, and the work starts again.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Background:
-    """Some pieces of work."""
+    """A set of background tasks."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
     def spawn(self, work: Work) -> None:
-        """Begin a piece of work; it runs for ever."""
+        """Start work that runs until `end`, again after each bug."""
         self._tasks.append(asyncio.create_task(_for_ever(work)))
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin what runs once."""
+        """Start work that runs once."""
         self._tasks.append(asyncio.create_task(work))
 
     async def end(self) -> None:
-        """End all of it."""
+        """Cancel all of it and wait for its end."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

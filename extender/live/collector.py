@@ -1,7 +1,7 @@
 """Metrics of the live parts, read from their state when somebody scrapes.
 
-It must not keep state beyond the loop's stalls, and scraping changes nothing, so that any number of scrapers see the
-same. Invariant: no label takes a pod, a card or a node as value.
+It must not keep state beyond the loop's stalls; scraping changes nothing, so any number of scrapers see the same.
+Invariant: no label's value is a pod, a card or a node.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ _STALL_SECONDS = 0.05
 
 
 class LoopMonitor:
-    """Measures how long the event loop was busy at a stretch."""
+    """Measures how long the event loop was busy without a break, in seconds."""
 
     def __init__(self) -> None:
         self.stalls = 0
-        """Stretches above the 50 ms that are allowed."""
-        self._windows = [0.0, 0.0]  # the worst of the window before this one, and of this one
+        """Number of stretches above the allowed 50 ms."""
+        self._windows = [0.0, 0.0]  # the longest of the previous window, and of this one
         self._cpu_windows = [0.0, 0.0]
         self._window_end = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -38,13 +38,13 @@ class LoopMonitor:
 
     @property
     def worst_cpu_seconds(self) -> float:
-        """The same, as far as this thread ran: what is left when the machine had others to serve."""
+        """The same in CPU time of this thread: without the time that the machine gave to others."""
         return max(self._cpu_windows)
 
     async def run(self) -> None:
-        """Measure until cancelled: whatever a timer comes late by, something else ran.
+        """Measure until cancelled: if a timer comes late, something else ran for that long.
 
-        A timer calls back in one pass of the loop; a sleeping task would take two, a hundred times a second.
+        A timer is called back in one pass of the loop; a sleeping task would need two, a hundred times a second.
         """
         loop = asyncio.get_running_loop()
         self._window_end = loop.time() + _WINDOW_SECONDS
@@ -64,7 +64,7 @@ class LoopMonitor:
         self._timer = loop.call_later(_TICK_SECONDS, self._tick, loop, now + _TICK_SECONDS, cpu)
 
     def next_window(self) -> None:
-        """Begin a window; the one before it still counts."""
+        """Begin a new window; the previous one still counts."""
         self._windows = [self._windows[1], 0.0]
         self._cpu_windows = [self._cpu_windows[1], 0.0]
 

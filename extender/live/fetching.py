@@ -1,7 +1,7 @@
 """Reading a whole cluster from the API server, once.
 
-Why it exists: `verify --kubeconfig` must say of a cluster what `verify --cluster` says of its dump. It must not watch.
-Invariant: the objects go the same way as those of files, so the reports are the same.
+Why it exists: `verify --kubeconfig` must report of a cluster what `verify --cluster` reports of its dump. It must not
+watch. Invariant: the objects are read by the same code as those of files, so the reports are the same.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.live.app import RUNNING_PODS
 
 _TRIES = 3
-#: Pods first: a node that is new by now has no pods in the list, but each pod's node is there.
+#: Pods first: then a node that is created in between has no pods in the list, but the node of each pod is there.
 _RESOURCES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Pod", api_path(PODS), RUNNING_PODS),
     ("Node", api_path(NODES), {}),

@@ -1,8 +1,9 @@
 """Keeping Python's garbage collector from stopping the event loop.
 
-Why it exists: a full collection walks every object there is, with 100,000 pods for more than a second. It must not
-keep anything alive. Invariant: as soon as a full collection takes long, what survived it is put out of the collector's
-sight; right after it, hardly any garbage is among that. Frozen objects are freed as ever when nothing refers to them.
+Why it exists: a full collection visits every object, which takes more than a second with 100,000 pods. It must not keep
+anything alive. Invariant: as soon as a full collection takes long, its survivors are frozen, so that the collector no
+longer visits them; right after a collection they contain hardly any garbage. Frozen objects are still freed when
+nothing refers to them.
 """
 
 import gc
@@ -11,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 _OLDEST_GENERATION = 2
-#: Two batches of survivors that take longer than this would come near the 50 ms that are allowed.
+#: Above this, two batches of survivors together would come near the allowed 50 ms.
 _LONG_SECONDS = 0.005
-#: Collections of the middle generation to one in full. CPython's 10 let 90,000 survivors come together, which takes
-#: 40 ms on a busy machine.
+#: Collections of the middle generation per full one. With CPython's 10, up to 90,000 survivors gather, which take 40 ms
+#: on a busy machine.
 _YOUNG_PER_FULL = 3
 
 
@@ -30,7 +31,7 @@ class GarbagePace:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Keep the pace for a while."""
-        # What the imports made stays.
+        # The objects made by imports stay for ever.
         gc.collect()
         gc.freeze()
         thresholds = gc.get_threshold()

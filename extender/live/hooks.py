@@ -1,6 +1,6 @@
-"""What a live cluster adds to the verbs: readiness, claims, and who was refused.
+"""What a live cluster adds to the verbs: readiness, claims, and remembering refused pods.
 
-It must not await anything. Invariant: a claim or a refusal noted here never makes an answer a refusal.
+It must not await anything. Invariant: nothing noted here makes filter refuse a node.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,18 +51,18 @@ class LiveHooks(Hooks):
         return self._claims.version
 
     def why_not_ready(self) -> str:
-        """A standby and a process that has not listed everything do not know."""
+        """Return why this replica cannot answer: it is a standby or has not listed everything; "" if it can."""
         if not self._is_synced():
             return "not ready: the state of the cluster is not known yet"
         return "" if self._leadership.is_leader() else "not ready: this replica does not lead"
 
     def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:
-        """Remember the pod's version for bind, where it will probably go, and whether it waits for room."""
+        """Remember the pod's version for bind, its claim, and whether it waits for room."""
         self._informer.asked_about(wire)
         fitting = int(np.count_nonzero(feasible))
         self._end_outdated_claim(pod.uid, names, feasible)
         if fitting == 1:
-            # Of one node kube-scheduler asks for no scores.
+            # For a single node kube-scheduler does not ask for scores.
             self.scored(pod, names[int(np.argmax(feasible))])
         if fitting or pod.invalid:
             self._waker.forget(pod.uid)
@@ -70,11 +70,11 @@ class LiveHooks(Hooks):
             self._waker.refused(pod)
 
     def decided(self, pod: Pod, decision: Decision) -> None:
-        """Tell the pod's reader when the reason against it changes."""
+        """Write an event on the pod when the reason against it changes."""
         self._refusals.note(pod, decision)
 
     def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
-        """Nodes where the pod would not fit beside what others claim."""
+        """Return the nodes where the pod would not fit beside what others claim; None without claims."""
         return None if self._claims is None else crowded_rows(self._cluster.cache, snapshot, pod, self._claims)
 
     def scored(self, pod: Pod, best: str | None) -> None:
@@ -88,7 +88,7 @@ class LiveHooks(Hooks):
             self._cluster.registry.claim(pod.uid, claim, self._steady_seconds())
 
     def _end_outdated_claim(self, uid: str, names: Sequence[str], feasible: BoolArray) -> None:
-        """A claim on a node that is no longer offered, or does not fit, is over; another one is left as it is."""
+        """End the pod's claim if its node is no longer offered or no longer fits."""
         node = None if self._claims is None else self._claims.node_of(uid)
         if self._claims is not None and node is not None and node not in compress(names, feasible.tolist()):
             self._cluster.registry.end_claim(uid)

@@ -1,8 +1,8 @@
-"""Events on pods that no node takes: one when the reason changes.
+"""Events on pods that no node takes: one whenever the reason changes.
 
-Why it exists: kube-scheduler's own event is written again and again with other numbers; this one says the one thing
-that is in the way most, and stays. It must not be waited for. Invariants: a pod that is refused again for the same
-reason gets no further event; a pod that some node took begins anew; memory is bounded.
+Why it exists: kube-scheduler's own event is rewritten again and again with other numbers; this one names the most
+frequent reason and stays. No answer may wait for it. Invariants: a pod that is refused again for the same reason gets
+no further event; after some node took a pod, its next refusal gets an event again; memory is bounded.
 """
 
 from collections import OrderedDict
@@ -17,18 +17,18 @@ _REASON, _ACTION = "NoNodeTakesGPUs", "Filtering"
 
 
 class RefusalReporter:
-    """The reason that was told last, by pod UID."""
+    """Writes the events, and remembers the last reason by pod UID."""
 
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
         self._told: OrderedDict[str, str] = OrderedDict()
 
     def forget(self, uid: str) -> None:
-        """A pod has a node, or is gone: the next refusal is told again."""
+        """Forget a pod that has a node or is gone, so that its next refusal gets an event."""
         self._told.pop(uid, None)
 
     def note(self, pod: Pod, decision: Decision) -> None:
-        """Look at an answer of filter."""
+        """Write an event if an answer of filter gives a new reason."""
         if decision.feasible or not decision.refused:
             self.forget(pod.uid)
             return

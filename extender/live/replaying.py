@@ -1,8 +1,8 @@
 """Feeding a journal to a fresh cluster and reporting the first difference.
 
-Why it exists: a journal of a production fault is a test. It must not talk to an API server. Invariants: the same code
-that answered then answers now, on the same state, so every difference is a change of behaviour or a hole in the
-journal; each process that wrote to the journal is replayed from nothing, with its own settings.
+Why it exists: the journal of a fault in production is a test. It must not talk to an API server. Invariants: the code
+that answered then answers now, on the same state, so every difference is a change of behaviour or a gap in the journal;
+each process that wrote to the journal is replayed from an empty cluster, with its own settings.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +35,7 @@ class _Bound(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay first differs: the journal's line, what happened, and both results."""
+    """The first difference of a replay: the journal's line, what happened, and both results."""
 
     line: int
     what: str
@@ -57,7 +57,7 @@ class Summary:
 
 
 class _RecordedHooks(Hooks):
-    """Claims come from the journal; a question tells of its pod as it does on a live cluster."""
+    """Hooks of a replay: claims come from the journal; a question records its pod as on a live cluster."""
 
     def __init__(self, cluster: Cluster, informer: PodInformer, claims: Claims) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ class _RecordedHooks(Hooks):
 
 
 class _Process:
-    """One process: what it knew, from its start on."""
+    """One process of the journal, from its start on."""
 
     def __init__(self, settings: Settings) -> None:
         self.claims = Claims()
@@ -97,7 +97,7 @@ class _Process:
         }
 
     def apply(self, entry: journal.Entry) -> None:
-        """Do what an entry says that leaves nothing to compare."""
+        """Apply an entry that has no answer to compare."""
         if isinstance(entry, journal.Changed):
             self.sinks[entry.kind].change(entry.change, msgspec.Raw(entry.object.encode()))
         elif isinstance(entry, journal.Replaced):
@@ -119,7 +119,7 @@ class _Process:
             self.cluster.expect(build_workload(entry.mix, entry.plan))
 
     def answer(self, entry: journal.Verb) -> str | None:
-        """Answer again. None for a bind whose outcome is the API server's or the clock's."""
+        """Answer again; None for a bind whose outcome depended on the API server or the clock."""
         body, verb = entry.base64 if entry.body is None else entry.body.encode(), self.verbs.get(entry.verb)
         try:
             if verb is None:
@@ -130,9 +130,9 @@ class _Process:
             return f"Error: {error}"
 
     def _bound_again(self, args: BindingArgs, answer: str) -> str | None:
-        """Return the Error of a bind by what was booked or refused; None if that is open.
+        """Return the Error of a bind from what was booked or refused; None if that does not decide it.
 
-        A pod that ended before the answer was written leaves nothing to tell it by.
+        For example, a pod that ended before the answer was written leaves no trace.
         """
         refused = self.refusals.get((args.PodUID, args.Node), [])
         if any(encode_binding(why).decode() == answer for why in refused):
@@ -148,7 +148,7 @@ class _Process:
         return None
 
     def _where(self, pod: Pod, node: str) -> str:
-        """Return what a bind says of a pod that is booked."""
+        """Return what a bind answers for a pod that is booked."""
         record = self.cluster.cache.pods.get(pod.uid)
         if record is None:
             return "the pod is on no node"
@@ -182,14 +182,14 @@ class _Process:
 
 
 class Replay:
-    """One replay. `settings` are for a journal whose first process did not write its own."""
+    """One replay. `settings` apply if the journal's first process did not write its own."""
 
     def __init__(self, settings: Settings) -> None:
         self.summary = Summary()
         self._process = _Process(settings)
 
     def run(self, entries: Iterable[tuple[int, journal.Entry]]) -> Summary:
-        """Feed entries until they end or the first difference."""
+        """Feed entries until the end or the first difference."""
         for line, entry in entries:
             self.summary.entries += 1
             self.summary.difference = self._feed(line, entry)

@@ -1,6 +1,6 @@
-"""The version of the API server, for a person who reads metrics.
+"""The version of the API server, for people who read metrics.
 
-It must not keep anything from starting. Invariant: "" until the API server has said it.
+It must not delay the start. Invariant: the version is "" until the API server has answered.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ _RETRY_SECONDS = 30.0
 
 
 class ServerVersion:
-    """What GET /version says."""
+    """The answer to GET /version."""
 
     def __init__(self, client: KubeClient) -> None:
         self.text = ""
         self._client = client
 
     async def run(self) -> None:
-        """Ask until there is an answer."""
+        """Ask until the API server answers."""
         while not self.text:
             answer = await self._client.request("GET", "/version", timeout_seconds=5)
             if isinstance(answer, Answer) and answer.ok:

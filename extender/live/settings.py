@@ -1,4 +1,4 @@
-"""How a live extender behaves: the settings of all its parts.
+"""The settings of all parts of a live extender.
 
 It must not know what the parts do.
 """
@@ -29,11 +29,11 @@ class LiveSettings:
     compare: CompareSettings = field(default_factory=CompareSettings)
     claims: bool = True
     compare_every_seconds: float = 3600.0
-    """Between two comparisons with the API server; 100,000 pods are 900 MB each time."""
+    """Between two comparisons with the API server; with 100,000 pods each one reads 900 MB."""
     failing_seconds: float = 60.0
-    """A list or watch that fails for longer makes this replica not ready. It still answers whoever asks."""
+    """A list or watch that fails for longer makes this replica not ready. It still answers requests."""
     predecessors: Predecessors | None = None
-    """What proves that earlier processes of this pod have ended."""
+    """The proof that earlier processes of this pod have ended."""
     identity: str = field(default_factory=lambda: f"{_host()}_{uuid.uuid4()}")
 
 

@@ -1,6 +1,6 @@
-"""Certificates: making them, and serving with them while they are replaced.
+"""Certificates: making them, and replacing them while they are served.
 
-It must not know what is served.
+It must not know what the server answers.
 """
 
 from extender.security.pki import bundle_of, issue, not_after, why_renew

@@ -1,8 +1,8 @@
-"""A certificate authority of one use: it signs one serving certificate, and its key is gone.
+"""A certificate authority that is used once: it signs one serving certificate, and its key is thrown away.
 
-Why it exists: the API server must trust the webhook's certificate, and a cluster need not have anything that issues
-certificates. It must not do I/O or read a clock. Invariant: no key of an authority is kept, so none can be stolen;
-whoever renews makes a new authority, and trusts both until the old one has expired.
+Why it exists: the API server must trust the webhook's certificate, and a cluster may have nothing that issues
+certificates. It must not do I/O or read a clock. Invariants: no key of an authority is kept, so none can be stolen; a
+renewal makes a new authority, and both are trusted until the old one has expired.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-#: Clocks differ.
+#: Certificates are valid from a bit before now, because clocks differ.
 _BACKDATED = timedelta(minutes=5)
 
 
 class Issued(NamedTuple):
-    """What was made, PEM."""
+    """The made certificates and key, as PEM."""
 
     ca: bytes
     certificate: bytes
@@ -58,7 +58,7 @@ def issue(hosts: Sequence[str], now: datetime, lifetime: timedelta) -> Issued:
 def why_renew(
     certificate: bytes, key: bytes, bundle: bytes, hosts: Iterable[str], now: datetime, renew_before: timedelta
 ) -> str:
-    """Return why a pair must be replaced; empty while it need not be."""
+    """Return why a pair must be replaced; "" if it need not be."""
     try:
         leaf = x509.load_pem_x509_certificates(certificate)[0]
         private = serialization.load_pem_private_key(key, password=None)
@@ -78,7 +78,7 @@ def why_renew(
 def bundle_of(new: bytes, old: bytes, now: datetime) -> bytes:
     """Return the authorities to trust: the new ones, and the old ones that have not expired yet, newest first.
 
-    Raises ValueError if the new ones cannot be read; old ones that cannot are dropped.
+    Raises ValueError if the new ones cannot be read; unreadable old ones are dropped.
     """
     try:
         known = x509.load_pem_x509_certificates(old)

@@ -1,8 +1,8 @@
-"""The certificate of the webhook port, replaced while it serves.
+"""The certificate of a port, replaced while the port serves.
 
-Why it exists: certificates are rotated while pods are created, and a webhook that fails for a minute lets no GPU pod in
-(user reports HAMi#1572). It must not know what is served. Invariants: connections that are open stay open; a new pair
-is used whole or not at all, and one that cannot be used leaves the old one in its place and is told in log and metric.
+Why it exists: certificates are rotated while pods are created, and while a webhook fails no GPU pod can be created
+(HAMi#1572, a user's report). It must not know what the server answers. Invariants: open connections stay open; a new
+pair is used as a whole or not at all; if it cannot be used, the old one stays, and log and metric show it.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from prometheus_client.registry import Collector
 
 from extender.logs import logger
 
-#: The files are looked at this often. Kubernetes takes up to a minute to bring a changed Secret to them.
+#: How often the files are checked. Kubernetes takes up to a minute to update them from a changed Secret.
 POLL_SECONDS = 1.0
 
 
 class TlsError(Exception):
-    """A pair of files that cannot be used. The text names the file and why."""
+    """A pair of files cannot be used. The text names the file and why."""
 
 
 class _Stamp(NamedTuple):
-    """What changes when a file is replaced or written."""
+    """The properties of a file that change when it is replaced or written."""
 
     inode: int
     size: int
@@ -45,12 +45,12 @@ class Pair(NamedTuple):
 
 
 class ServingCertificate:
-    """A pair of files and what was last read from them."""
+    """A pair of files, and the certificate last read from them."""
 
     def __init__(self, cert_file: str, key_file: str, client_ca_file: str | None = None) -> None:
-        """Read the files. `client_ca_file`: who signs the certificates of clients. Raises `TlsError`."""
+        """Read the files. `client_ca_file`: the authority of client certificates. Raises `TlsError`."""
         self.cert_file, self.key_file, self.client_ca_file = cert_file, key_file, client_ca_file
-        # Looked at first: what changes while it is read is read again.
+        # Noted before reading: files that change meanwhile are read again.
         self._served = self._look()
         self._pair = load_pair(cert_file, key_file, client_ca_file)
         self._suspected: _Stamps | None = None
@@ -59,30 +59,30 @@ class ServingCertificate:
         self.reloads = 0
         self.failures = 0
         self.context = self._pair.context
-        """For the listening socket. Every handshake takes the pair that is there by then."""
+        """Return the context for the listening socket. Each handshake uses the newest pair."""
         self.context.sni_callback = self._choose
         self._tell_expired()
 
     @property
     def is_stale(self) -> bool:
-        """Whether what is served has expired, or the files hold something else that cannot be used."""
+        """Whether the served certificate has expired, or the files have a pair that cannot be used."""
         return self._refused is not None or self.is_expired
 
     @property
     def is_expired(self) -> bool:
-        """Whether no client accepts what is served: there is no other pair."""
+        """Whether the served certificate has expired, so that clients refuse it."""
         return self.not_after <= datetime.now(UTC)
 
     @property
     def not_after(self) -> datetime:
-        """When the certificate that is served expires."""
+        """When the served certificate expires."""
         return self._pair.not_after
 
     def reload_if_changed(self) -> bool:
         """Read the files again if they have changed; returns whether another pair is served now.
 
-        A pair that cannot be used is looked at twice before it is called so: the files may be half written. What was
-        read while they changed is neither used nor judged: it may be of two pairs, and would be counted twice.
+        An unusable pair is read twice before it is reported, because the files may be half written. What was read while
+        they changed is neither used nor reported: it may be of two pairs.
         """
         stamps = self._look()
         if stamps in (self._served, self._refused):
@@ -112,14 +112,14 @@ class ServingCertificate:
         logger().error("new certificate cannot be used, the old one stays", why=why)
 
     async def watch(self, poll_seconds: float = POLL_SECONDS) -> None:
-        """Look at the files until cancelled."""
+        """Check the files at intervals until cancelled."""
         while True:
             await asyncio.sleep(poll_seconds)
             await asyncio.to_thread(self.reload_if_changed)
             self._tell_expired()
 
     def _tell_expired(self) -> None:
-        """Say once of each certificate that its time is over. It is served on: a new pair may come any moment."""
+        """Log once per certificate that it has expired. It is still served: a new pair may come at any moment."""
         if self.is_expired and self._told_expired != self.not_after:
             self._told_expired = self.not_after
             logger().error("certificate has expired", file=self.cert_file, not_after=self.not_after.isoformat())
@@ -158,8 +158,8 @@ class CertificateCollector(Collector):
 def load_pair(cert_file: str, key_file: str, client_ca_file: str | None = None) -> Pair:
     """Read a certificate chain and its key, PEM. Raises `TlsError`.
 
-    With `client_ca_file` a client may show a certificate, and one of another authority fails the handshake. That it has
-    to show one is for each path to say: kubelets show none to probes.
+    With `client_ca_file` a client may show a certificate, and one of another authority fails the handshake. Whether a
+    client must show one is decided per path, because kubelets show none when they probe.
     """
     try:
         chain = x509.load_pem_x509_certificates(Path(cert_file).read_bytes())
@@ -168,12 +168,12 @@ def load_pair(cert_file: str, key_file: str, client_ca_file: str | None = None) 
     except ValueError:
         raise TlsError(f"{cert_file}: holds no PEM certificate") from None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # The API server would speak HTTP/2 if it were offered; aiohttp does not.
+    # The API server would use HTTP/2 if it were offered, but aiohttp cannot.
     context.set_alpn_protocols(["http/1.1"])
-    # Nobody resumes sessions here, and each ticket is one more write in a handshake.
+    # Clients do not resume sessions, and each ticket costs another write in the handshake.
     context.num_tickets = 0
     try:
-        # A callback in place of a password: otherwise OpenSSL asks on the terminal for that of an encrypted key.
+        # Without this callback OpenSSL would ask on the terminal for the password of an encrypted key.
         context.load_cert_chain(cert_file, key_file, password=lambda: "")
     except OSError as error:
         raise TlsError(f"{key_file}: {_why(error)}") from None

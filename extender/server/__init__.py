@@ -1,6 +1,6 @@
 """The HTTP server: routes, limits, the lists of /api/v1 and the metrics.
 
-It must not judge; it passes bodies to verbs, admission and reports.
+It must not judge pods; it passes bodies to verbs, admission and reports.
 """
 
 from extender.server.api import Compare, verify_report

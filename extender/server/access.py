@@ -1,8 +1,8 @@
-"""Who may ask for what at which port.
+"""Who may send which requests to which port.
 
-Why it exists: the verbs book cards and the lists name every pod, so neither is for everybody who reaches the pod. It
-must not know tokens' holders; the API server does. Invariants: probes tell nothing and are open; what is not let in is
-answered before its body is read.
+Why it exists: the verbs book cards and the lists name every pod, so not everybody who reaches the pod may use them. It
+must not know whose a token is; the API server does. Invariants: probes are open, since they tell nothing; a request
+that is not let in is answered before its body is read.
 
 | port     | from loopback | from elsewhere                                                                  |
 |----------|---------------|---------------------------------------------------------------------------------|
@@ -31,7 +31,7 @@ _BEARER = "bearer "
 
 @web.middleware
 async def certificate_needed(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let in who has shown a client certificate; one that the authority did not sign fails the handshake already."""
+    """Let in clients with a certificate; one that the authority did not sign already fails the handshake."""
     transport = request.transport
     if request.path in PROBES or (transport is not None and transport.get_extra_info("peercert")):
         return await handler(request)
@@ -39,7 +39,7 @@ async def certificate_needed(request: web.Request, handler: Handler) -> web.Stre
 
 
 def loopback_needed(open_paths: frozenset[str]) -> Middleware:
-    """Let everybody in on some paths, and on all others who comes from loopback."""
+    """Let everybody in on some paths, and only clients from loopback on all others."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -51,7 +51,7 @@ def loopback_needed(open_paths: frozenset[str]) -> Middleware:
 
 
 def token_needed(may: May | None) -> Middleware:
-    """Let in who comes from loopback, or holds a token that is good for it. `may`: None lets nobody else in."""
+    """Let in clients from loopback, and those whose token allows the request. `may`: None allows no token."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,6 +1,6 @@
 """The lists of /api/v1 and the embedded cluster's pod API.
 
-It must not know kube-scheduler's verbs. Invariant: reading changes nothing; a body that cannot be used changes nothing
+It must not know kube-scheduler's verbs. Invariants: reading changes nothing; a body that cannot be used changes nothing
 and gets 400 with the field, the value and why.
 """
 
@@ -22,7 +22,7 @@ from extender.server.turns import Turns, encoded, json_array, json_object
 
 Json = dict[str, Any]
 Compare = Callable[[], Awaitable[Json]]
-"""Says where a live cluster differs from the API server, in a bounded time."""
+"""Returns where a live cluster differs from the API server, in a bounded time."""
 
 
 class Api:
@@ -38,7 +38,7 @@ class Api:
         writes_files: bool = False,
         compare: Compare | None = None,
     ) -> None:
-        """`most_bytes`: of a posted pod. `writes_files`: requests may change pods that came from files."""
+        """`most_bytes`: the limit of a posted pod. `writes_files`: requests may change pods that came from files."""
         self._cluster = cluster
         self._most_bytes = most_bytes
         self._embedded = embedded
@@ -62,7 +62,7 @@ class Api:
         ]
 
     async def pods(self, request: web.Request) -> web.StreamResponse:
-        """Every pod that asks for or holds cards; `?node=` and `?namespace=` leave some of them."""
+        """Every pod that asks for or holds cards; `?node=` and `?namespace=` select some of them."""
         try:
             query = ListQuery.of(request, ("node", "namespace"))
         except InputError as error:
@@ -75,7 +75,7 @@ class Api:
         return await self._lists.send(request, query, lambda: pod_entries(self._cluster, wanted), _pod_key)
 
     async def nodes(self, request: web.Request) -> web.StreamResponse:
-        """Every node with its cards; `?node=` leaves one, `?model=` those with a card of a model."""
+        """Every node with its cards; `?node=` selects one, `?model=` those with a card of a model."""
         try:
             query = ListQuery.of(request, ("node", "model"))
         except InputError as error:
@@ -99,8 +99,8 @@ class Api:
     async def quotas(self, request: web.Request) -> web.StreamResponse:
         """Every limit on a managed resource, what is used, and what the API server itself charges.
 
-        With `?namespace=` those of one namespace, each with the reasons why the two charges differ; over all namespaces
-        that would be a look at every pod.
+        `?namespace=` selects one namespace and adds why the two charges differ; for all namespaces that would cost a
+        look at every pod.
         """
         namespace = request.query.get("namespace")
         return await self._lists.send(request, ListQuery(), lambda: self._quotas(namespace), _quota_key)
@@ -109,7 +109,7 @@ class Api:
         return quota_rows(self._cluster) if namespace is None else explained_quota_rows(self._cluster, namespace)
 
     async def post_pod(self, request: web.Request) -> web.Response:
-        """Create a pod, or replace it with its status."""
+        """Create a pod, or replace it, status included."""
         check_host(request)
         check_json(request)
         try:
@@ -138,7 +138,7 @@ class Api:
         return json_response({"deleted": pod.key, "uid": pod.uid})
 
     def _is_read_only(self, pod: Pod) -> bool:
-        """Whether a pod, or the one that it would replace, came from a file that requests may not overrule."""
+        """Whether a pod, or the one that it would replace, came from a file and so may not be changed by requests."""
         named = self._cluster.pod_named(pod.namespace, pod.name)
         uids = {pod.uid} if named is None else {pod.uid, named.uid}
         return not self._writes_files and any(map(self._cluster.is_from_files, uids))
@@ -172,7 +172,7 @@ def _read_only(pod: Pod) -> web.Response:
 
 
 def _conflict(pod: Pod, known: Pod) -> str | None:
-    """Return what a pod that is bound cannot change, as on an API server."""
+    """Return the parts that a bound pod cannot change, as on an API server."""
     if known.node is None:
         return None
     if pod.node not in (None, known.node):
@@ -195,7 +195,7 @@ def quota_rows(cluster: Cluster) -> Iterator[Json]:
 
 
 def explained_quota_rows(cluster: Cluster, namespace: str) -> Iterator[Json | None]:
-    """Yield the rows of a namespace, with why the two charges differ; a None is a step without a row."""
+    """Yield the rows of a namespace, with why the two charges differ; None is a step without a row."""
     for limit in cluster.quotas.limits_of(namespace):
         why = yield from cluster.charges.why_they_differ(limit, cluster.record)
         yield quota_row(cluster, limit) | {"differs": why}

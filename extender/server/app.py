@@ -1,8 +1,8 @@
-"""The HTTP server: routes, limits, and what an error looks like to kube-scheduler.
+"""The HTTP server: routes, limits, and the form of errors for kube-scheduler.
 
-Why it exists: kube-scheduler reads the body of a 200 only, so every verb answers 200 whatever happens, with the problem
-in the answer's Error where it has one. It must not know cards. Invariant: a handler's exception never stops the server
-and never leaves a request without an answer.
+Why it exists: kube-scheduler reads only the body of a 200, so every verb answers 200 whatever happens, with the problem
+in the answer's Error where it has this field. It must not know cards. Invariant: a handler's exception never stops the
+server and never leaves a request without an answer.
 """
 
 import time
@@ -36,11 +36,11 @@ from extender.wire.preemption_v1 import NULL_VICTIMS
 
 Verb = Callable[[bytes], bytes | Awaitable[bytes]]
 OnAnswer = Callable[[str, bytes, bytes], None]
-"""Told of a verb, its body and its answer."""
+"""Called with a verb, its body and its answer."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _BOUND = wire.encode_binding()
-#: The application of the webhook port, which is made together with the other one and counts in the same metrics.
+#: The application of the webhook port. It is made together with the main one and counts in the same metrics.
 WEBHOOK_APP = web.AppKey("webhook_app", web.Application)
 #: The application of the lists' own port: the page, /api/v1 and the metrics, without verbs.
 API_APP = web.AppKey("api_app", web.Application)
@@ -51,17 +51,17 @@ _WEBHOOK_PATHS = frozenset({"/mutate", "/validate"})
 
 
 class Live(Protocol):
-    """What a live cluster puts in the place of the embedded one's bind and probes."""
+    """What replaces the embedded cluster's bind and probes on a live cluster."""
 
     hooks: Hooks
     collector: Collector
     on_answer: OnAnswer | None
 
     def is_ready(self) -> bool:
-        """Whether kube-scheduler gets answers from this replica."""
+        """Whether this replica answers kube-scheduler."""
 
     def is_admitting(self) -> bool:
-        """Whether the API server gets answers from this replica; it need not be the leader for that."""
+        """Whether this replica answers the API server; it need not be the leader for that."""
 
     async def bind(self, args: wire.BindingArgs) -> str:
         """Bind a pod; returns "" or why not."""
@@ -80,8 +80,8 @@ def make_app(  # noqa: PLR0913 - the last three are what a live cluster adds
 ) -> web.Application:
     """Return the application over a cluster; those of the other ports are its `WEBHOOK_APP` and `API_APP`.
 
-    `compare`: says where the cluster differs from the API server. `collectors`: further metrics. `kubernetes`: tells
-    the API server's version. `may`: says who may read the lists from elsewhere than loopback; without it nobody may.
+    `compare`: returns where the cluster differs from the API server. `collectors`: further metrics. `kubernetes`:
+    returns the API server's version. `may`: decides who may read the lists from beyond loopback; without it nobody may.
     """
     app = web.Application(middlewares=_guards(settings, live))
     verbs = Verbs(cluster) if live is None else Verbs(cluster, live.hooks, live.on_answer)
@@ -115,7 +115,7 @@ def make_app(  # noqa: PLR0913 - the last three are what a live cluster adds
 
 
 def _guards(settings: ServerSettings, live: Live | None) -> list[Middleware]:
-    """Return what stands before the verbs' port."""
+    """Return the middlewares of the verbs' port."""
     if settings.verbs_client_ca is not None:
         return [certificate_needed]
     return [] if live is None else [loopback_needed(_VERB_PATHS | _WEBHOOK_PATHS)]
@@ -124,7 +124,7 @@ def _guards(settings: ServerSettings, live: Live | None) -> list[Middleware]:
 def _make_webhook_app(
     admission: Admission, metrics: Metrics, settings: ServerSettings, live: Live | None
 ) -> web.Application:
-    """Return what the whole cluster may reach: the webhooks and their probes, which tell and change nothing."""
+    """Return the application that the whole cluster may reach: the webhooks and their probes."""
     app = web.Application(middlewares=[] if settings.webhook_client_ca is None else [certificate_needed])
     app.add_routes(webhook_routes(admission, _observe(metrics), at_most(settings.max_review_bytes)))
     _add_probes(app, None if live is None else live.is_admitting)
@@ -138,7 +138,7 @@ def _add_probes(app: web.Application, is_ready: Callable[[], bool] | None) -> No
 
 
 def _series(verbs: Verbs, settings: ServerSettings) -> Callable[[], Iterator[bytes]] | None:
-    """Return what makes the series per card and pod that were asked for; None if none were."""
+    """Return the maker of the series per card and pod that the settings ask for; None if they ask for none."""
     if not (settings.metrics_per_card or settings.metrics_per_pod or settings.metrics_hami_names):
         return None
 
@@ -193,7 +193,7 @@ def _verbs(verbs: Verbs, live: Live | None) -> list[tuple[str, Verb, Callable[[s
 
 
 def _log_bound(cluster: Cluster, args: wire.BindingArgs, started: float) -> None:
-    """Say that a pod is on its node, one line each."""
+    """Log that a pod is on its node, one line per pod."""
     record, milliseconds = cluster.cache.pods.get(args.PodUID), (time.perf_counter() - started) * 1000
     every_line().info(
         "bound",

@@ -1,8 +1,8 @@
-"""Receiving requests: what is refused before it is read, and bodies within their bound.
+"""Receiving requests: refusing some unread, and reading bodies within their bound.
 
-Why it exists: a body must not be unpacked, collected or kept beyond what its route takes. It must not decode.
-Invariants: a compressed body is refused unread, since neither kube-scheduler nor the API server sends one; a body that
-is broken off is freed at once, its pieces in no frame that an exception still holds.
+Why it exists: a body must not be decompressed, collected or kept beyond its route's bound. It must not decode.
+Invariants: a compressed body is refused unread, since neither kube-scheduler nor the API server sends one; an aborted
+body is freed at once, because no exception's frame refers to its pieces.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ _PIECE_BYTES = 2**20
 async def bounded(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Tell the connection when a request begins and ends; refuse what is compressed or comes from a strange page."""
+    """Tell the connection when a request begins and ends; refuse compressed bodies and pages of other origins."""
     connection = request.protocol
     if not isinstance(connection, Connection):
         return await handler(request)
@@ -47,21 +47,21 @@ async def bounded(
 
 
 def refusal(status: HTTPStatus, why: str) -> web.Response:
-    """Return an answer after which the connection ends."""
+    """Return an error after which the connection ends."""
     response = web.Response(status=status, text=f"{why}\n")
     response.force_close()
     return response
 
 
 def at_most(most: int) -> Callable[[web.Request], Awaitable[bytes]]:
-    """Return `read_body` for bodies of at most so many bytes."""
+    """Return `read_body` with a bound in bytes."""
     return lambda request: read_body(request, most)
 
 
 async def read_body(request: web.Request, most: int) -> bytes:
-    """Return a request's body of at most so many bytes.
+    """Return a request's body of at most `most` bytes.
 
-    Raises `web.HTTPRequestEntityTooLarge`, before anything is read if the request says how long it is.
+    Raises `web.HTTPRequestEntityTooLarge`, before reading if the request gives its length.
     """
     said, content = request.content_length or 0, request.content
     if said > most:
@@ -79,5 +79,5 @@ async def read_body(request: web.Request, most: int) -> bytes:
             request.protocol.turn_to(Doing.ANSWERING)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     finally:
-        # Exceptions keep the frames that they passed through.
+        # An exception keeps the frames that it passed through, and with them the pieces.
         pieces.clear()

@@ -1,9 +1,9 @@
-"""One connection, counted: what it has sent, since when, and whether it is being answered.
+"""One connection and what it costs: the bytes that it has sent, since when, and whether it is being answered.
 
-Why it exists: aiohttp reads whatever comes for as long as it comes; its limits are per request, and it has no deadline
-for receiving one. Its `RequestHandler` is the protocol object, so what arrives can be counted here before it is parsed.
-It must not read requests; whoever handles one says when it begins and ends. Invariants: bytes are counted from a
-request's first byte to the end of its answer; a connection that was dropped is counted nowhere.
+Why it exists: aiohttp's limits are per request, and it has no deadline for receiving one. Its `RequestHandler` is the
+protocol object, so bytes can be counted here before they are parsed. It must not read requests; their handler tells it
+when one begins and ends. Invariants: bytes are counted from a request's first byte to the end of its answer; a dropped
+connection is counted nowhere.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ class Doing(Enum):
     HANDSHAKE = "handshake"
     IDLE = "idle"
     RECEIVING = "receiving"
-    """From a request's first byte to its last."""
+    """A request is arriving: from its first byte to its last."""
     ANSWERING = "answering"
     LEAVING = "leaving"
-    """Answered before all of the request had come; the rest is thrown away."""
+    """The request was answered before all of it had arrived; the rest is thrown away."""
 
 
 class Stopping(Exception):
-    """The server ends while a request is being received."""
+    """The server stops while a request is being received."""
 
 
 class Counting(Protocol):
@@ -37,10 +37,10 @@ class Counting(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def take(self, connection: "Connection", count: int) -> bool:
-        """Count bytes; returns whether the connection is still there."""
+        """Count bytes; returns whether the connection is still open."""
 
     def release(self, connection: "Connection") -> None:
-        """Count the bytes of a connection no more."""
+        """Stop counting the bytes of a connection."""
 
     def drop(self, connection: "Connection", why: str) -> None:
         """End a connection."""
@@ -49,7 +49,7 @@ class Counting(Protocol):
         """Forget a connection."""
 
     def note(self, why: str, peer: str) -> None:
-        """Count something about a client."""
+        """Count an incident of a client."""
 
 
 class Connection(web.RequestHandler):
@@ -60,36 +60,36 @@ class Connection(web.RequestHandler):
         self.peer = peer
         self.doing = Doing.HANDSHAKE
         self.since = connections.loop.time()
-        """When it began what it is doing."""
+        """When its present state began (loop time)."""
         self.received = 0
         """Bytes of the request that is being received or answered."""
         self.blocked_since: float | None = None
-        """Since when the client has read nothing of what waits for it."""
+        """Since when the client has left an answer unread (loop time)."""
         self.handshake: asyncio.Task[None] | None = None
         self.request: web.Request | None = None
         self._connections = connections
 
     def turn_to(self, doing: Doing) -> None:
-        """Note what it does from now on."""
+        """Note its state from now on."""
         self.doing, self.since = doing, self._connections.loop.time()
 
     def answered(self, *, whole: bool) -> None:
-        """Note that a request was answered. `whole`: all of it had come."""
+        """Note that a request was answered. `whole`: all of it had arrived."""
         self._connections.release(self)
         self.turn_to(Doing.IDLE if whole else Doing.LEAVING)
 
     # -- what the transport tells ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to be idle."""
+        """Start as idle."""
         self.turn_to(Doing.IDLE)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Count what arrives; aiohttp also calls this without data, to go on after a pause."""
+        """Count what arrives. aiohttp also calls this without data, to continue after a pause."""
         if data and self.doing is not Doing.LEAVING:
             if self.doing is Doing.ANSWERING:
-                # HTTP pipelining, which no client of ours uses: requests would wait here uncounted.
+                # HTTP pipelining, which none of our clients uses: pipelined requests would wait here uncounted.
                 self._connections.drop(self, "sent a request before the last one was answered")
                 return
             if self.doing is Doing.IDLE:
@@ -99,31 +99,31 @@ class Connection(web.RequestHandler):
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget it, with everything that it had sent."""
+        """Forget the connection and everything that it had sent."""
         self._connections.lost(self)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Note that the client does not read."""
         self.blocked_since = self._connections.loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Note that the client reads again."""
         self.blocked_since = None
         super().resume_writing()
 
     # -- what is decided ------------------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """End it now; what it has sent is thrown away."""
+        """Close the connection now; what it has sent is thrown away."""
         if self.transport is not None:
             self.transport.abort()
         elif self.handshake is not None:
             self.handshake.cancel()
 
     def stop_receiving(self) -> None:
-        """End a request that has not come whole: refused if somebody waits for its body, else broken off."""
+        """End a request that has not arrived completely: refuse it if a handler waits for its body, else close."""
         if self.request is None:
             self.abort()
         else:
@@ -137,7 +137,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
-        """Answer what is no HTTP, and what a handler did not expect. One line of log, in the format that is set."""
+        """Answer requests that are not HTTP, and a handler's unexpected errors. Logs one line in the set format."""
         if exc is not None and status >= 500:  # noqa: PLR2004 - the server's own mistakes
             logger().error("request failed", path=request.path, exc_info=exc)
         else:
@@ -149,5 +149,5 @@ class Connection(web.RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - aiohttp's
-        """What aiohttp would log as a traceback of many lines."""
+        """Log in one line what aiohttp would log as a long traceback."""
         logger().error("connection failed", why=str(args[0]) if args else "", exc_info=kwargs.get("exc_info"))

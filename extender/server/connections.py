@@ -1,9 +1,9 @@
-"""All connections of one port, and who pays when a bound is reached.
+"""All connections of one port, and which one is dropped at a bound.
 
-Why it exists: whoever can reach the pod can open connections, send half a request and wait. It must not know requests.
-Invariants: at most `bounds.connections` are open and at most `bounds.bytes_in_flight` bytes are held; at a bound a
-connection of the address that costs most is dropped, the one that has been there longest first, and never one that is
-being answered; a deadline is missed by a second at most.
+Why it exists: anybody who can reach the pod can open connections, send half a request and wait. It must not know
+requests. Invariants: at most `bounds.connections` are open and at most `bounds.bytes_in_flight` bytes are held; at a
+bound the oldest connection of the address that costs most is dropped, and never one that is being answered; a deadline
+is enforced at most a second late.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from extender.server.connection import Connection, Doing
 
 _LOOK_SECONDS = 0.5
 _SAID_EVERY_SECONDS = 10.0
-#: Who is dropped first. What is being answered is not dropped.
+#: The order of dropping. A connection that is being answered is not dropped.
 _PATIENCE = {Doing.HANDSHAKE: 0, Doing.IDLE: 0, Doing.LEAVING: 1, Doing.RECEIVING: 2}
 
 
 class Noted(NamedTuple):
-    """How often something happened, and from where the last time."""
+    """How often something happened, and from which address it last did."""
 
     times: int
     peer: str
@@ -35,12 +35,12 @@ class Connections:
     """Connections of one port."""
 
     def __init__(self, name: str, bounds: Bounds) -> None:
-        """`name`: of the port, in logs and metrics."""
+        """`name`: the port's, in logs and metrics."""
         self.name = name
         self.bounds = bounds
         self.loop = asyncio.get_running_loop()
         self.dropped: Counter[str] = Counter()
-        """How many were dropped or refused so far, by reason."""
+        """Numbers dropped or refused so far, by reason."""
         self._open: set[Connection] = set()
         self._bytes = 0
         self._unsaid: dict[str, Noted] = {}
@@ -56,7 +56,7 @@ class Connections:
         return self._bytes
 
     def admit(self, peer: str) -> bool:
-        """Make room for a connection; returns whether there is any."""
+        """Make room for a connection; returns whether there is room."""
         if len(self._open) < self.bounds.connections:
             return True
         counts = Counter(each.peer for each in self._open)
@@ -74,7 +74,7 @@ class Connections:
         self._open.add(connection)
 
     def lost(self, connection: Connection) -> None:
-        """Forget a connection; a second time does nothing."""
+        """Forget a connection; a second call does nothing."""
         if connection not in self._open:
             return
         self._open.discard(connection)
@@ -83,7 +83,7 @@ class Connections:
             self.note("broken off by the client", connection.peer)
 
     def take(self, connection: Connection, count: int) -> bool:
-        """Count bytes; returns whether the connection is still there."""
+        """Count bytes; returns whether the connection is still open."""
         connection.received += count
         self._bytes += count
         while self._bytes > self.bounds.bytes_in_flight and connection in self._open:
@@ -97,7 +97,7 @@ class Connections:
         return connection in self._open
 
     def release(self, connection: Connection) -> None:
-        """Count the bytes of a connection no more."""
+        """Stop counting the bytes of a connection."""
         self._bytes -= connection.received
         connection.received = 0
 
@@ -109,13 +109,13 @@ class Connections:
         connection.abort()
 
     def note(self, why: str, peer: str) -> None:
-        """Count something about a client; it is told in the log together with its like."""
+        """Count an incident of a client; the log gets one line for all of the same reason."""
         self.dropped[why] += 1
         known = self._unsaid.get(why)
         self._unsaid[why] = Noted(1 if known is None else known.times + 1, peer)
 
     def stop(self) -> None:
-        """End what is being received: refused where somebody waits for the body, else broken off."""
+        """End all requests that are arriving: refused where a handler waits for the body, else closed."""
         self._looking.cancel()
         for connection in list(self._open):
             if connection.doing is Doing.RECEIVING:
@@ -125,7 +125,7 @@ class Connections:
         self._say(all_of_it=True)
 
     def _look(self) -> None:
-        """Drop who has missed a deadline."""
+        """Drop the connections that have missed a deadline."""
         now, bounds = self.loop.time(), self.bounds
         self._looking = self.loop.call_later(_LOOK_SECONDS, self._look)
         for each in list(self._open):
@@ -136,7 +136,7 @@ class Connections:
         self._say()
 
     def _say(self, *, all_of_it: bool = False) -> None:
-        """Tell the log what was noted: each reason at once for the first time, then every ten seconds with a sum."""
+        """Log what was noted: each reason at once for the first time, then every ten seconds with a sum."""
         now = self.loop.time()
         for why, noted in list(self._unsaid.items()):
             if not all_of_it and now - self._said_at.get(why, -_SAID_EVERY_SECONDS) < _SAID_EVERY_SECONDS:

@@ -1,8 +1,8 @@
 """A listening port: accepts within bounds, serves an application, ends.
 
-Why it exists: asyncio's own server accepts without a bound, and out of file descriptors it tries again 1,000 times a
-second with a traceback each, while every other port starves. Here a connection is admitted before the next is accepted.
-It must not know routes. Invariants: out of descriptors it waits; what has been accepted is served or closed.
+Why it exists: asyncio's own server accepts without a bound, and without file descriptors it tries again 1,000 times a
+second with a traceback each time, while every other port starves. Here a connection is admitted before the next one is
+accepted. It must not know routes. Invariants: without descriptors it waits; an accepted connection is served or closed.
 """
 
 import asyncio
@@ -22,20 +22,21 @@ _BACKLOG = 128
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.2
 _TLS_SHUTDOWN_SECONDS = 1.0
-#: For the rest of a request that was answered early. Shorter, and the client may lose the answer.
+#: How long the rest of a request is read that was answered early. If this were shorter, the client might lose the
+#: answer.
 _LINGER_SECONDS = 1.0
-#: kube-scheduler sends 5 headers and an API server 6; each of these is a line of at most 4 KiB.
+#: kube-scheduler sends 5 headers and an API server 6; each line of these is at most 4 KiB.
 _MOST_HEADERS = 32
 _LONGEST_HEADER_BYTES = 4096
 
 
 class Listener:
-    """One port."""
+    """One listening port."""
 
     def __init__(
         self, app: web.Application, name: str, bounds: Bounds, *, idle_seconds: float, stop_seconds: float
     ) -> None:
-        """`idle_seconds`: for which an idle connection is kept. `stop_seconds`: for requests in flight at the end."""
+        """`idle_seconds`: how long an idle connection is kept. `stop_seconds`: how long `stop` waits for answers."""
         app.middlewares.insert(0, bounded)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_seconds)
         self._bounds = bounds
@@ -68,7 +69,7 @@ class Listener:
         return bound
 
     async def cleanup(self) -> None:
-        """Accept no more, refuse what has not come whole, answer the rest, and end."""
+        """Stop accepting, refuse requests that have not arrived completely, answer the rest, and end."""
         for task in self._accepting:
             task.cancel()
         for each in self._sockets:
@@ -96,7 +97,7 @@ class Listener:
                 self._open(accepted, peer, ssl_context)
             else:
                 accepted.close()
-            # sock_accept does not wait while somebody is in the queue; others must have their turn.
+            # sock_accept does not pause while clients are in the queue, and other tasks must have their turn.
             await asyncio.sleep(0)
 
     def _open(self, accepted: socket.socket, peer: str, ssl_context: ssl.SSLContext | None) -> None:
@@ -112,7 +113,7 @@ class Listener:
     async def _connect(
         self, connection: Connection, accepted: socket.socket, ssl_context: ssl.SSLContext | None
     ) -> None:
-        """Hand a socket to its connection, after the handshake if there is one."""
+        """Hand a socket to a new connection, after the TLS handshake if there is one."""
         tls: dict[str, Any] = {}
         if ssl_context is not None:
             tls["ssl_handshake_timeout"] = self._bounds.handshake_seconds
@@ -130,7 +131,7 @@ class Listener:
 
 
 async def _listening(address: str, port: int) -> list[socket.socket]:
-    """Return listening sockets on every address that a name stands for."""
+    """Return listening sockets on every address of a name."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

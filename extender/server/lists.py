@@ -1,8 +1,8 @@
-"""Lists as a client asks for them: some of the entries, some of the fields, page by page, compressed, or not again.
+"""Lists as a client asks for them: selected entries and fields, pages, compression, and 304 for unchanged ones.
 
-Why it exists: a list of 10,000 nodes is 35 MB, and most clients want a small part of it or know it already. It must not
-know what entries mean. Invariants: without parameters the answer is the whole list, as ever; a page is what the whole
-list has after the key that its token holds; a tag changes whenever an answer may.
+Why it exists: a list of 10,000 nodes is 35 MB, and most clients want a small part of it or have it already. It must not
+know what entries mean. Invariants: without parameters the answer is the whole list; a page begins after the key in its
+token; the tag changes whenever the answer may have changed.
 """
 
 import base64
@@ -21,19 +21,19 @@ from extender.server.turns import Turns, json_array
 
 Json = dict[str, Any]
 Entries = Iterator[Json | None]
-#: Entries of one page at most, whatever is asked.
+#: The most entries of one page, whatever the client asks for.
 MOST_PER_PAGE = 1_000
 _MOST_FIELDS = 50
-#: An object of which nothing but these fields is wanted, each with what is wanted of it in turn; empty: all of it.
+#: The wanted fields of an object, each with the wanted fields of its own value; empty means all of it.
 Fields = Mapping[str, Any]
 
 
 class ListQuery(NamedTuple):
-    """What a request asks of a list."""
+    """The parameters of a request for a list."""
 
     limit: int | None = None
     after: list[str] | None = None
-    """The key of the last entry of the page before."""
+    """The key of the previous page's last entry."""
     fields: Fields = MappingProxyType({})
     filters: Mapping[str, str] = MappingProxyType({})
 
@@ -59,7 +59,7 @@ class Lists:
     """Answers requests for lists."""
 
     def __init__(self, turns: Turns, version: Callable[[], object]) -> None:
-        """`version`: changes whenever a list may."""
+        """`version`: changes whenever a list may have changed."""
         self._turns = turns
         self._version = version
         self._run = uuid4().hex
@@ -67,7 +67,7 @@ class Lists:
     async def send(
         self, request: web.Request, query: ListQuery, entries: Callable[[], Entries], key: Callable[[Json], list[str]]
     ) -> web.StreamResponse:
-        """Answer with a list. `key`: an entry's place in the order of the list."""
+        """Answer with a list. `key`: gives an entry's place in the order of the list."""
         tag = self._tag(request)
         if any(each.value in (tag, "*") for each in request.if_none_match or ()):
             return web.Response(status=304, headers={"ETag": f'W/"{tag}"'})
@@ -85,7 +85,7 @@ class Lists:
     async def _page(
         self, query: ListQuery, entries: Entries, key: Callable[[Json], list[str]]
     ) -> tuple[list[Json], bool]:
-        """Return the entries of a page, and whether others follow."""
+        """Return the entries of a page, and whether more follow."""
         page: list[Json] = []
         async for batch in self._turns.taken(_after(entries, query.after, key)):
             page += [entry for entry in batch if entry is not None]

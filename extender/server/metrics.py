@@ -1,7 +1,7 @@
 """Prometheus metrics.
 
-Why it exists: latencies are observed where requests are answered, everything else is read from the state when somebody
-scrapes. It must not keep state of its own. Invariant: no label takes a pod, a card or a node as value.
+Why it exists: it observes latencies where requests are answered, and reads everything else from the state at each
+scrape. It must not keep other state. Invariant: no label's value is a pod, a card or a node.
 """
 
 import platform
@@ -19,15 +19,15 @@ from extender.server.usage_metrics import card_sums, quota_metrics
 from extender.verbs import Verbs
 from extender.wire.extender_v1 import WireError
 
-#: A verb takes from a tenth of a millisecond to some; a whole second is far beyond what kube-scheduler likes.
+#: A verb takes from a tenth of a millisecond to a few; a whole second slows kube-scheduler down badly.
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Metrics:
-    """The registry and the one thing that is observed."""
+    """The registry, and the histogram of latencies."""
 
     def __init__(self, verbs: Verbs, live: Collector | None = None, kubernetes: Callable[[], str] = lambda: "") -> None:
-        """`kubernetes`: tells the API server's version, "" while it is not known."""
+        """`kubernetes`: returns the API server's version, "" while it is unknown."""
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "gpu_extender_request_duration_seconds",
@@ -58,7 +58,7 @@ class _StateCollector(Collector):
         try:
             self._verbs.check_ready()
         except WireError:
-            # Of several replicas the leader alone exports usage, or a sum over them would count it twice.
+            # Only the leader of several replicas exports usage; otherwise a sum over replicas would count it twice.
             return
         yield from self._cluster()
         yield from card_sums(self._verbs.cluster)

@@ -1,7 +1,7 @@
-"""The OpenAPI document of what people and tools read, made from the types of the answers.
+"""The OpenAPI document of /api/v1, made from the types of the answers.
 
-Why it exists: a client is generated from it, so it may not drift from what is served. It must not answer requests.
-Invariant: every path of /api/v1 that is served stands here, and nothing else does.
+Why it exists: clients are generated from it, so it must match what is served. It must not answer requests. Invariant:
+it has exactly the paths of /api/v1 that are served.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ class Operation(NamedTuple):
     method: str = "get"
     media: str = "application/json"
     statuses: tuple[int, ...] = ()
-    """Statuses with an error as body, beside 200."""
+    """Statuses other than 200, each with an error as body."""
     is_embedded: bool = False
-    """Only of an embedded cluster."""
+    """Whether only an embedded cluster has it."""
     is_list: bool = False
 
 
@@ -111,7 +111,7 @@ OPERATIONS = (
 
 
 def openapi(*, embedded: bool) -> Json:
-    """Return the document. `embedded`: with what changes an embedded cluster."""
+    """Return the document. `embedded`: include the requests that change an embedded cluster."""
     served = [each for each in OPERATIONS if embedded or not each.is_embedded]
     answers = [each.answer for each in served]
     schemas, components = msgspec.json.schema_components(
@@ -141,7 +141,7 @@ def _described(operation: Operation, schema: Json, failure: Json) -> Json:
         for each in operation.parameters
     ]
     if any(each.name == "fields" for each in operation.parameters):
-        # Entries of which some fields were chosen have only these.
+        # With `?fields=` an entry has only the chosen fields.
         schema = {"anyOf": [schema, {"type": "array", "items": {"type": "object"}}]}
     found: Json = {"description": "The answer.", "content": {operation.media: {"schema": schema}}}
     responses: Json = {"200": found}
@@ -174,5 +174,5 @@ _STATUS = {
     413: "The body is too large.",
     415: "The body is compressed, or does not say that it is JSON.",
 }
-#: Said before a route is asked, or by the server itself.
+#: Answered before a request reaches a route, or by the server itself.
 _PLAIN = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)

@@ -1,8 +1,8 @@
-"""Which requests a browser may have been tricked into.
+"""Refusing requests that a web page may have made a browser send.
 
-Why it exists: a page from anywhere can make a browser send requests to loopback, and bind and the embedded cluster's
-pods are there without authentication. It must not know routes. Invariants: kube-scheduler, the API server and command
-line tools send no Origin, so nothing of theirs is refused; a page of another origin can change nothing.
+Why it exists: any web page can make a browser send requests to loopback, where bind and the embedded cluster's pods
+need no authentication. It must not know routes. Invariants: kube-scheduler, the API server and command line tools send
+no Origin, so they are never refused; a page of another origin can change nothing.
 """
 
 from http import HTTPStatus
@@ -17,7 +17,7 @@ _JSON = "application/json"
 
 
 class Refused(Exception):
-    """A request that is not answered. The text names the header, its value and why."""
+    """A refused request. The text names the header, its value and why."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -25,10 +25,10 @@ class Refused(Exception):
 
 
 def check_origin(request: web.Request) -> None:
-    """Raise `Refused` for a change that a page of another origin asks for. The request has an Origin.
+    """Raise `Refused` for a change requested by a page of another origin. The request has an Origin.
 
-    What a page asks of its own origin passes where the origin is this server: its Host must be an address of it, or any
-    name would do that somebody points to loopback (DNS rebinding).
+    A page of this server itself may send changes. Host must then be an address of this server; a mere name might be one
+    that somebody points to loopback (DNS rebinding).
     """
     if request.method in _SAFE:
         return
@@ -48,7 +48,7 @@ def check_host(request: web.Request) -> None:
 
 
 def check_json(request: web.Request) -> None:
-    """Raise `Refused` unless the body says that it is JSON; a page may send other types unasked."""
+    """Raise `Refused` unless the content type is JSON; a page may send other types without asking the server."""
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != _JSON:
         found = request.headers.get("Content-Type", "(none)")[:100]
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type: {found}: must be {_JSON}")

@@ -1,6 +1,6 @@
 """The three ports: where each listens, and what its clients may cost.
 
-It must not know routes. Invariant: together the ports leave file descriptors for everything else; see `Bounds.within`.
+It must not know routes. Invariant: the ports together leave file descriptors for everything else; see `Bounds.within`.
 """
 
 import resource
@@ -14,7 +14,7 @@ from extender.server.bounds import Bounds
 from extender.server.connections import Connections
 from extender.server.listener import Listener
 
-#: Of every application: the connections of all ports that are open.
+#: Key of every application: the connections of all open ports.
 PORTS = web.AppKey("ports", list[Connections])
 
 
@@ -34,7 +34,7 @@ class PortName(StrEnum):
         return settings.api_bind_address, settings.api_port or 0
 
     def bounds(self, settings: ServerSettings, descriptors: int) -> Bounds:
-        """Return the bounds for a process that may have so many file descriptors."""
+        """Return a port's bounds for a process that may open so many files."""
         if self is PortName.VERBS:
             return Bounds(settings.verb_connections, settings.verb_bytes_in_flight).within(descriptors, 2)
         if self is PortName.WEBHOOKS:
@@ -48,9 +48,9 @@ async def start(
     ssl_context: ssl.SSLContext | None = None,
     name: PortName | None = None,
 ) -> tuple[Listener, int]:
-    """Listen on a port, with a context by TLS. Without a name: the verbs by plain HTTP, the webhooks by TLS.
+    """Listen on a port, by TLS if there is a context. Default name: verbs by plain HTTP, webhooks by TLS.
 
-    Returns the listener, to be cleaned up, and the port's number. Raises OSError if the address is taken.
+    Returns the listener, which the caller must clean up, and the port's number. Raises OSError if the address is taken.
     """
     name = name or (PortName.VERBS if ssl_context is None else PortName.WEBHOOKS)
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,7 +1,8 @@
-"""What people ask of /api/v1 beside the whole lists: one node, one pod, why it waits, sums and the last decisions.
+"""The questions of /api/v1 other than whole lists: one node, one pod, why it waits, sums, the last decisions.
 
-Why it exists: a list of 10,000 nodes answers nobody's question. It must not know kube-scheduler's verbs. Invariants:
-reading changes nothing; what takes longer than a few milliseconds is done in steps between which others are answered.
+Why it exists: people rarely want a list of 10,000 nodes. It must not know kube-scheduler's verbs. Invariants: reading
+changes nothing; work that takes longer than a few milliseconds is done in steps, between which other requests are
+answered.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ class Questions:
     def __init__(
         self, cluster: Cluster, decisions: Decisions, turns: Turns, most_bytes: int, *, embedded: bool = True
     ) -> None:
-        """`most_bytes`: of the pods of a question."""
+        """`most_bytes`: the limit of a body of pods."""
         self._cluster = cluster
         self._turns = turns
         self._document = openapi(embedded=embedded)
@@ -60,7 +61,7 @@ class Questions:
         return _answer(node_devices(name, node_report(cache, name)))
 
     async def pod(self, request: web.Request) -> web.Response:
-        """One pod: what it holds and asks for, its phases, the last decisions on it."""
+        """One pod: what it holds and asks for, its phases, and the last decisions on it."""
         pod = self._named(request)
         if pod is None:
             return _no_pod(request)
@@ -75,7 +76,7 @@ class Questions:
         return _answer(await self._last(why_in_steps(self._cluster, pod)))
 
     async def what_if(self, request: web.Request) -> web.Response:
-        """The same for pods that need not exist: Pods, or workloads with a template. Nothing is left behind."""
+        """The same for pods that do not exist yet: Pods, or workloads with a template. Nothing is left behind."""
         try:
             pods = _posted(await read_body(request, self._most_bytes), self._cluster)
         except InputError as error:
@@ -83,18 +84,18 @@ class Questions:
         return _answer([await self._last(why_in_steps(self._cluster, pod)) for pod in pods])
 
     async def summary(self, _request: web.Request) -> web.Response:
-        """The cluster in few numbers."""
+        """Sums over the cluster."""
         return _answer(summary(self._cluster, len(self._cluster.waiting())))
 
     async def usage(self, request: web.Request) -> web.Response:
-        """What every namespace holds and is charged; with `?namespace=` one of them."""
+        """What every namespace holds and is charged for; `?namespace=` selects one."""
         usage = Usage(self._cluster, request.query.get("namespace"))
         async for _ in self._turns.taken(usage.steps()):
             pass
         return _answer(usage.rows())
 
     async def decisions(self, request: web.Request) -> web.Response:
-        """The last decisions, the newest first: of all pods, or with `?pod=NAMESPACE/NAME` of one."""
+        """The last decisions, newest first: on all pods, or with `?pod=NAMESPACE/NAME` on one."""
         pod, limit = request.query.get("pod"), request.query.get("limit", str(_MOST_DECISIONS))
         if not (
             limit.isascii() and limit.isdigit() and len(limit) <= _MOST_DIGITS and 0 < int(limit) <= _MOST_DECISIONS
@@ -104,7 +105,7 @@ class Questions:
         return _answer([decision_entry(each) for each in found[: int(limit)]])
 
     async def document(self, _request: web.Request) -> web.Response:
-        """Return the OpenAPI document of all this."""
+        """Return the OpenAPI document of /api/v1."""
         return _answer(self._document)
 
     async def _last(self, steps: Iterator[_Step]) -> _Step:

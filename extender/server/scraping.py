@@ -1,8 +1,8 @@
-"""GET /metrics: what the registry has, and the longer series that were asked for.
+"""GET /metrics: the registry's metrics, and the longer series that are turned on.
 
-Why it exists: the registry's metrics are few and made at a stretch; series per card or pod are made in turns, so that
-kube-scheduler does not wait for a scrape. It must not know what is measured. Invariant: of several replicas the leader
-alone shows usage.
+Why it exists: the registry's metrics are few and are made in one go; series per card or pod are made in turns, so that
+kube-scheduler does not wait for a scrape. It must not know what is measured. Invariant: only the leader of several
+replicas shows usage.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,10 +1,10 @@
 """Metrics per card and per pod, as Prometheus' text, made in steps.
 
-Why it exists: 80,000 cards with nine series each are too many objects for a client library and too much at a stretch
-for an event loop. It must not be on by default: such labels are not bounded. Invariants: all samples of a metric follow
-its HELP and TYPE; a step is a thousand lines at most; HAMi's metrics have HAMi's names, labels and units.
+Why it exists: 80,000 cards with nine series each are too many objects for a client library, and too much for the event
+loop in one go. It must not be on by default, because such labels are not bounded. Invariants: all samples of a metric
+follow its HELP and TYPE; a step is at most a thousand lines; HAMi's metrics have HAMi's names, labels and units.
 
-Source of HAMi's metrics: cmd/scheduler/metrics.go, the older names behind its --legacy-metrics.
+Source of HAMi's metrics: HAMi's cmd/scheduler/metrics.go; the older names are those of its --legacy-metrics.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -25,7 +25,7 @@ _MIB = 1 << 20
 
 
 class Card(NamedTuple):
-    """One registered card; memory in MiB, cores in percent, texts as they stand between quotes."""
+    """One registered card; memory in MiB, cores in percent, texts escaped for use between quotes."""
 
     node: str
     uuid: str
@@ -43,7 +43,7 @@ class Card(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One metric over cards: its name, its text, a card's labels and its value."""
+    """One metric over cards: its name and help, a card's labels, and a card's value."""
 
     name: str
     text: str
@@ -56,7 +56,7 @@ Labels = Callable[[Card], str]
 
 
 def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
-    """Yield the text of what was asked for, in steps; an empty one is a step as well."""
+    """Yield the text of the series that are turned on, in steps; an empty text is a step too."""
     families = [*(OWN if settings.metrics_per_card else ()), *(HAMI if settings.metrics_hami_names else ())]
     if families:
         cards: list[Card] = []
@@ -114,7 +114,7 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
 
 
 def _family(family: Family, cards: list[Card], known: dict[Labels, list[str]]) -> Iterator[bytes]:
-    """Yield one metric. `known`: what was made of labels before, for most metrics have the labels of another one."""
+    """Yield one metric. `known`: label texts made before, since most metrics share their labels with another."""
     if family.labels not in known:
         made: list[str] = []
         for first in range(0, len(cards), _PER_STEP):
@@ -153,7 +153,7 @@ def _pods(cluster: Cluster) -> Iterator[bytes]:
 
 
 def _sorted(values: list[T]) -> Generator[bytes, None, list[T]]:
-    """Return pods or their records by namespace, name and UID, after as many steps as that takes."""
+    """Return pods or their records, sorted by namespace, name and UID; sorting is done in steps."""
     steps = in_order(values, name_order)
     merged: Iterator[T]
     while True:
@@ -193,7 +193,7 @@ def _hami_quotas(cluster: Cluster) -> Iterator[bytes]:
 
 
 def _hami_containers(cluster: Cluster) -> Iterator[bytes]:
-    """Yield what each container was given, as HAMi counts it: by its rows, whatever the pod holds by now."""
+    """Yield what each container was given, as HAMi counts it: by its rows, whatever the pod still holds."""
     new, old = (
         ("namespace", "node", "pod", "container_index", "device_uuid"),
         (
@@ -227,7 +227,7 @@ def _rows(pod: Pod) -> Iterator[tuple[str, str, str, str, str, int, int]]:
 
 
 def _labels(pairs: Iterable[tuple[str, str]]) -> str:
-    # HAMi's registry gives every metric this zone.
+    # HAMi's registry adds this zone to every metric.
     return ",".join([*(f'{key}="{_quoted(value)}"' for key, value in pairs), 'zone="vGPU"'])
 
 

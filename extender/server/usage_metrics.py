@@ -1,7 +1,7 @@
-"""Metrics of what cards have, what pods hold, and what quotas allow, summed up over the cluster.
+"""Metrics of the cards' capacity, of what pods hold, and of quotas, summed over the cluster.
 
-Why it exists: each metric has one unit, the base one (bytes, ratio, number), so the dimensions of a card are metrics of
-their own. It must not label by pod, card or node. Invariant: a ratio of 1 is all cores of one card.
+Why it exists: each metric has one base unit (bytes, ratio, number), so each dimension of a card is a separate metric.
+It must not label by pod, card or node. Invariant: a ratio of 1 is all cores of one card.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ PERCENT = 0.01
 
 
 class Dimension(NamedTuple):
-    """A dimension of cards: the end of its metrics' names, its words, and what one of accounting's units is in them."""
+    """A dimension of cards: the suffix of its metrics' names, its words, and accounting's unit in base units."""
 
     suffix: str
     words: str
@@ -31,7 +31,7 @@ CORES = Dimension("cores_ratio", "cores, where 1 is a whole card", PERCENT)
 
 
 def card_sums(cluster: Cluster) -> Iterator[Metric]:
-    """Yield sums over registered cards; a card that is gone is counted in the problems."""
+    """Yield sums over registered cards; cards that are gone count only as problems."""
     snapshot = cluster.cache.snapshot()
     cards = int(snapshot.nodes.present.sum())
     yield GaugeMetricFamily("gpu_extender_cards", "Cards that nodes register.", value=cards)
@@ -47,7 +47,7 @@ def card_sums(cluster: Cluster) -> Iterator[Metric]:
 
 
 def quota_metrics(cluster: Cluster) -> Iterator[Metric]:
-    """Yield the limits of every namespace. A quota that counts some of its pods has the label `scopes` as well."""
+    """Yield the limits of every namespace. A quota that counts only some of its pods also has the label `scopes`."""
     families: dict[tuple[str, str], GaugeMetricFamily] = {}
     kinds = [
         ("hard", "Tightest limit of {}."),
@@ -71,7 +71,7 @@ def quota_metrics(cluster: Cluster) -> Iterator[Metric]:
 
 
 def _unit(limit: Limit, cluster: Cluster) -> tuple[str, float]:
-    """Return the end of the metric's name and what one unit of the limit's resource is in it."""
+    """Return the suffix of the metric's name, and the limit's unit in base units."""
     vendor = next((each for each in cluster.settings.vendors if limit.resource in each.resources), None)
     return _unit_of(limit.resource, vendor)
 

@@ -1,6 +1,6 @@
 """kube-scheduler's verbs, from body to body.
 
-They must not know HTTP. filter and prioritize only read; bind books.
+They must not know HTTP. Invariant: filter and prioritize only read; bind books.
 """
 
 from extender.verbs.decisions import Decision, Decisions

@@ -1,8 +1,8 @@
-"""What was decided last: what a pod asked for, which nodes refused it and why, the scores, and what became of its bind.
+"""The last decisions: what a pod asked for, which nodes refused it and why, the scores, and the result of its bind.
 
-Why it exists: "why did it not go there" is asked minutes later, when the state is another one. It must not judge and
-must not keep lists of nodes. Invariant: memory is bounded, whatever is asked: of each decision counts and a few names
-are kept, of each pod its last decisions, and of all pods the last ones.
+Why it exists: people ask "why did it not go there" minutes later, when the state has changed. It must not judge, and
+must not keep lists of nodes. Invariant: memory is bounded, whatever the questions: it keeps counts and a few names per
+decision, a few decisions per pod, and the last decisions over all pods.
 """
 
 import time
@@ -16,27 +16,27 @@ from accounting.answers import Verdict
 from accounting.pod import Container, Pod
 from accounting.status import CODES
 
-#: Decisions kept over all pods, and pods whose own last decisions are kept.
+#: The number of decisions kept over all pods, and of pods whose own last decisions are kept.
 KEPT = 1_000
 KEPT_PER_POD = 5
-#: Nodes that are named for each reason; the others are counted.
+#: The number of nodes named per reason; the others are counted.
 NAMED = 10
 _BEGINNING = 256
 
 
 @dataclass(slots=True)
 class Refused:
-    """The nodes that one reason kept out."""
+    """The nodes that refused for one reason."""
 
     code: str
     count: int
     nodes: tuple[str, ...]
-    """The first ones in the order of the request."""
+    """The first of these nodes, in the order of the request."""
 
 
 @dataclass(slots=True)
 class Decision:
-    """One filter call of a pod and what followed from it."""
+    """One filter call of a pod and what followed."""
 
     pod: str
     uid: str
@@ -47,26 +47,26 @@ class Decision:
     feasible: int
     refused: tuple[Refused, ...]
     seconds: float
-    """Time that filter took."""
+    """How long filter took."""
     repeats: int = 0
-    """How often the same question was answered from memory since."""
+    """How often the same question was answered from memory since then."""
     scores: tuple[tuple[str, int], ...] = ()
     """The best nodes and their scores, from prioritize; the first one is the choice."""
     score_seconds: float | None = None
     bound: str | None = None
-    """The node of the bind; None before one."""
+    """The node of the bind; None before a bind."""
     bind_error: str = ""
-    """Why the bind failed; empty if it did not."""
+    """Why the bind failed; "" if it did not."""
     bind_seconds: float | None = None
 
 
 @dataclass(slots=True)
 class Decisions:
-    """The last decisions."""
+    """Keeps the last decisions."""
 
     clock: Callable[[], float] = time.time
     changes: int = 0
-    """How much was noted so far."""
+    """How many notes were made so far; changes with each."""
     _all: deque[Decision] = field(default_factory=lambda: deque(maxlen=KEPT))
     _by_pod: OrderedDict[str, deque[Decision]] = field(default_factory=OrderedDict)
 
@@ -85,7 +85,7 @@ class Decisions:
         return decision
 
     def repeated(self, uid: str) -> None:
-        """Note that a pod's last question came again and nothing had changed."""
+        """Note that a pod's last question was asked again on an unchanged state."""
         last = self.last(uid)
         if last is not None:
             last.repeats += 1
@@ -98,7 +98,7 @@ class Decisions:
             last.scores, last.score_seconds = tuple(scores), seconds
 
     def bound(self, uid: str, node: str, error: str, seconds: float) -> None:
-        """Note a bind and why it failed; an empty text if it did not."""
+        """Note a bind and why it failed, "" if it did not."""
         last = self.last(uid)
         if last is not None:
             self.changes += 1
@@ -110,20 +110,20 @@ class Decisions:
         return None if own is None else own[-1]
 
     def of_pod(self, uid: str) -> list[Decision]:
-        """Return a pod's last decisions, the newest first."""
+        """Return a pod's last decisions, newest first."""
         return list(reversed(self._by_pod.get(uid, ())))
 
     def of_name(self, pod: str) -> list[Decision]:
-        """Return the decisions that are kept of a pod, by namespace/name, the newest first."""
+        """Return the kept decisions of a pod, given as namespace/name, newest first."""
         return [each for each in self.newest() if each.pod == pod]
 
     def newest(self) -> list[Decision]:
-        """Return the last decisions of all pods, the newest first."""
+        """Return the last decisions on all pods, newest first."""
         return list(reversed(self._all))
 
 
 def _refused(names: Sequence[str], verdict: Verdict) -> Iterable[Refused]:
-    """Yield the reasons, that of the most nodes first, then by code."""
+    """Yield the reasons, the most frequent first, then by code."""
     codes = verdict.codes
     counts = np.bincount(codes[~verdict.feasible], minlength=len(CODES))
     found = [(-int(counts[number]), CODES[number].value, number) for number in np.flatnonzero(counts).tolist()]
@@ -132,7 +132,7 @@ def _refused(names: Sequence[str], verdict: Verdict) -> Iterable[Refused]:
 
 
 def _first(verdict: Verdict, number: int, wanted: int) -> list[int]:
-    """Return the first places with a code. Where many have it, a look at the beginning is enough."""
+    """Return the first places with a code. If many have it, only the beginning is searched."""
     beginning = _places(verdict, number, _BEGINNING)[:wanted]
     return beginning if len(beginning) == wanted else _places(verdict, number, len(verdict.codes))[:wanted]
 

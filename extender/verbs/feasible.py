@@ -1,8 +1,8 @@
-"""The nodes that were feasible for a pod in filter, until kube-scheduler asks for the scores of just these nodes.
+"""The nodes that passed filter for a pod, kept until kube-scheduler asks for the scores of exactly these nodes.
 
-Why it exists: kube-scheduler sends filter's pod and names again, and reading them costs as much as judging them.
-Between the two the last pod is bound, so the state has changed, though only on one or two nodes. It must not answer.
-Invariant: what it returns is what filtering the same names anew would pass; where it cannot, it returns nothing.
+Why it exists: for prioritize kube-scheduler sends filter's pod and names again, and reading them costs as much as
+judging them. In between the previous pod is bound, so the state has changed, but only on one or two nodes. It must not
+answer requests. Invariant: it returns exactly the names that filter would pass now, or nothing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from extender.cluster import Cluster
 
 
 class Encoded(NamedTuple):
-    """Filter's answer, and the passing names in it."""
+    """The passing names of filter's answer, for one pod."""
 
     body: bytes
     raw_names: bytes
@@ -24,7 +24,7 @@ class Encoded(NamedTuple):
 
 
 class Feasible(NamedTuple):
-    """The pod; the names, as they were encoded and as a list; their rows in snapshots with the same nodes."""
+    """The names, as they were encoded and as a list, and their rows in snapshots with the same nodes."""
 
     pod: Pod
     raw_names: bytes
@@ -32,16 +32,16 @@ class Feasible(NamedTuple):
     rows: Rows
     node_generation: int
     version: object
-    """The cluster's, when they were feasible."""
+    """The cluster's version when they passed."""
 
     @classmethod
     def of(cls, cluster: Cluster, pod: Pod, encoded: Encoded, rows: Rows) -> "Feasible":
-        """Keep what filter found just now. `rows`: of `encoded.names`; -1 stands for a node that is not known."""
+        """Keep filter's result. `rows`: the rows of `encoded.names`; -1 stands for an unknown node."""
         generation = cluster.cache.snapshot().node_generation
         return cls(pod, encoded.raw_names, encoded.names, rows, generation, cluster.version)
 
     def now(self, cluster: Cluster, verdicts: Verdicts) -> tuple[Sequence[str], Rows] | None:
-        """Return the names that pass now, and their rows; None if nodes have changed, so that rows may be others'."""
+        """Return the names that pass now, and their rows; None if nodes have changed, so that rows may differ."""
         if cluster.version == self.version:
             return self.names, self.rows
         cache = cluster.cache

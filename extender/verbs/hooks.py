@@ -12,25 +12,25 @@ from extender.wire.core_v1 import Pod as WirePod
 
 
 class Hooks:
-    """Called by the verbs, synchronously."""
+    """Functions that the verbs call, synchronously."""
 
     @property
     def version(self) -> int:
-        """Changes whenever what the hooks answer may change."""
+        """Changes whenever an answer of the hooks may change."""
         return 0
 
     def why_not_ready(self) -> str:
-        """Return why no verb can be answered now; empty when they can."""
+        """Return why no verb can be answered now; "" if they can."""
         return ""
 
     def filtered(self, pod: Pod, wire: WirePod, names: Sequence[str], feasible: BoolArray) -> None:
-        """Filter judged a pod on these nodes."""
+        """Note that filter judged a pod on these nodes."""
 
     def decided(self, pod: Pod, decision: Decision) -> None:
-        """Filter's answer was noted."""
+        """Note a decision after filter's answer."""
 
     def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
-        """Return (row,): nodes that go behind all others in the order; None for none."""
+        """Return a mask over rows, shape (row,), of nodes to rank behind all others; None for none."""
 
     def scored(self, pod: Pod, best: str | None) -> None:
-        """Prioritize found the node where the pod will probably go, if any."""
+        """Note the node where the pod will probably go, as prioritize found it; None if there is none."""

@@ -1,6 +1,6 @@
-"""Whether a pod fits on a node now, and on which cards: what bind decides, and a replay decides again.
+"""Whether a pod fits on a node now, and on which cards: the decision of bind, repeated by a replay.
 
-It must not book anything or do I/O. Invariant: the same state gives the same cards, or the same words.
+It must not book anything or do I/O. Invariant: the same state gives the same cards, or the same text.
 """
 
 from accounting.answers import Placement
@@ -11,7 +11,7 @@ from extender.verbs.texts import wire_text
 
 
 def placed(cluster: Cluster, pod: Pod, node: str) -> Placement | str:
-    """Return the cards that the pod would get on the node now, or why it gets none, in filter's words."""
+    """Return the cards that the pod would get on the node now, or why it gets none, with filter's text."""
     if pod.asks and node not in cluster.cache.nodes:
         return wire_text(Code.NODE_UNKNOWN)
     outcome = cluster.placed(pod, node)

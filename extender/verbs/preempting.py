@@ -1,8 +1,8 @@
-"""kube-scheduler's preempt: which of the offered nodes to keep, and whom to evict there.
+"""kube-scheduler's preempt: which offered nodes to keep, and which pods to evict there.
 
-Why it exists: kube-scheduler chooses victims by counts and asks which of them, and whom else, the cards need. It must
-not evict. Invariants: only offered nodes are answered, each with at least one victim; every victim was offered or is a
-pod of lower priority on that node; a pod that asks for no card gets back what was offered.
+Why it exists: kube-scheduler chooses victims by counts, and asks the extender which victims the cards really need. It
+must not evict. Invariants: the answer has only offered nodes, each with at least one victim; every victim was offered
+or is a pod of lower priority on that node; for a pod that asks for no card the offer is returned.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from accounting.pod import Pod
 from extender.cluster import Cluster
 from extender.wire.preemption_v1 import Candidate, PreemptionArgs, Victim, Victims, decode_plain
 
-#: Nodes that are looked at: kube-scheduler takes one, and offers 100 or a tenth of all by default.
+#: The most nodes that are searched: kube-scheduler takes one, and by default offers 100 or a tenth of all.
 MOST_NODES = 96
-#: Nodes that are looked at together. Where these give enough to choose from, the others are left out.
+#: The number of nodes that are searched together. If these give enough answers, the others are left out.
 _AT_ONCE = 32
-#: So many answers are enough to choose from.
+#: The number of answers that is enough.
 _ENOUGH = 16
 
 
@@ -44,7 +44,7 @@ def victims(cluster: Cluster, args: PreemptionArgs, pod: Pod) -> Mapping[str, Vi
 
 
 def preemptor_of(cluster: Cluster, pod: Pod, *, plain: bool) -> Preemptor:
-    """Return a pod as one that needs room. `plain`: nothing but resources can keep it from a node."""
+    """Return a pod as the preemptor. `plain`: only resources can keep it from a node."""
     info = pod.info
     room = None if info.room is None else info.room._replace(plain=plain and info.room.plain)
     vendors = cluster.settings.vendors
@@ -85,7 +85,7 @@ def _on(cluster: Cluster, preemptor: Preemptor, candidates: Mapping[str, Candida
 
 
 def _answer(cluster: Cluster, offer: Offer, outcome: Outcome, violations: int) -> Victims | None:
-    """Return an outcome as an answer: with those offered pods that are not known here; None if there is none."""
+    """Return an outcome as an answer, with the offered pods that are not known here; None without an outcome."""
     if isinstance(outcome, NoVictims):
         return None
     known = {pod.uid for pod in offer.occupied.pods}
@@ -94,6 +94,6 @@ def _answer(cluster: Cluster, offer: Offer, outcome: Outcome, violations: int) -
         return None
     found = outcome.cost.violations
     if not cluster.residents.budgets.known:
-        # Only kube-scheduler knows them then.
+        # Only kube-scheduler knows these pods.
         found = max(found, violations)
     return Victims(tuple(map(Victim, uids)), found)

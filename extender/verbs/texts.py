@@ -1,8 +1,8 @@
-"""The fixed texts that kube-scheduler shows for a refused node: what is in the way; what to do.
+"""The fixed texts that kube-scheduler shows for a refused node: what is in the way, and what to do.
 
-Why it exists: kube-scheduler counts equal texts over all nodes and cuts the event at 1,024 bytes, so the texts are
-few and carry no numbers and no names; `explain` has those. It must not decide anything. Invariants: one text per code;
-none has a comma or a full stop, by which kube-scheduler joins them, or a percent sign.
+Why it exists: kube-scheduler counts equal texts over all nodes and truncates the event at 1,024 bytes, so the texts are
+few and have no numbers or names; `explain` has those. It must not decide anything. Invariants: one text per code; none
+has a comma or a full stop, with which kube-scheduler joins them, or a percent sign.
 """
 
 from accounting.status import CODES, Code
@@ -32,9 +32,9 @@ TEXT: dict[Code, str] = {
 
 
 def wire_text(code: Code) -> str:
-    """Return what a refusal for this reason says, whether filter or bind refuses."""
+    """Return the text of a refusal for this reason, the same for filter and bind."""
     return f"{code}: {TEXT[code]}"
 
 
-#: Texts by a code's number, `<code>: <text>`, so that the event can be looked up and searched for.
+#: Texts by a code's number, `<code>: <text>`, so that the code can be looked up.
 WIRE_TEXTS: tuple[str, ...] = tuple(map(wire_text, CODES))

@@ -1,8 +1,8 @@
 """kube-scheduler's verbs over a cluster, from body to body.
 
-Why it exists: one function per verb, synchronous, so that nothing can change between reading the state and answering.
-It must not know HTTP. Invariants: filter and prioritize only read (filter remembers the pod object, which holds
-nothing); bind alone books; the same question on the same state gets the same bytes.
+Why it exists: each verb is one synchronous function, so that nothing can change between reading the state and
+answering. It must not know HTTP. Invariants: filter and prioritize only read (filter remembers the pod object, which
+holds nothing); only bind books; the same question on the same state gets the same bytes.
 """
 
 import time
@@ -29,25 +29,25 @@ from extender.wire import core_v1
 from extender.wire import extender_v1 as wire
 from extender.wire.preemption_v1 import decode_preemption, encode_victims
 
-#: Answers and verdicts kept for the same question on the same state.
+#: The number of answers and verdicts kept for the same question on the same state.
 _REMEMBERED = 64
-#: Pods whose names are kept until prioritize asks. kube-scheduler asks about one pod at a time, and 10,000 names a pod
-#: that are not freed soon cost more than they save: the next ones then come to lie in cold memory.
+#: The number of pods whose names are kept until prioritize asks. kube-scheduler asks about one pod at a time. Keeping
+#: 10,000 names per pod for longer would cost more than it saves: later allocations then miss the CPU cache.
 _REMEMBERED_FEASIBLE = 4
 _TEXTS = np.array(WIRE_TEXTS, object)
-#: Longer bodies, as with 400 whole Node objects, are not kept: 64 of them would fill the memory.
+#: Longer bodies, such as 400 whole Node objects, are not kept: 64 of them would fill the memory.
 _LONGEST_REMEMBERED_BYTES = 2**20
 
 
 class _Question(NamedTuple):
-    """What an answer is kept for, as long as nothing changes. The body is all that was asked."""
+    """The key of a kept answer: the whole question, as its body, and the state."""
 
     verb: str
     body: bytes
 
 
 class _Answer(NamedTuple):
-    """An answer, and the pod that filter was shown with the question."""
+    """An answer, and the pod of filter's question."""
 
     body: bytes
     pod: Pod | None = None
@@ -64,44 +64,44 @@ class Verbs:
         self._hooks = hooks or Hooks()
         self.rejected: dict[str, int] = {}  # code -> nodes refused so far
         self.preemptions = dict.fromkeys(("victims", "none", "echoed"), 0)
-        """Preempt calls by outcome: victims were named, on no node did any help, or the pod asks for no card."""
+        """Preempt calls by outcome: victims were named, no eviction helps, or the pod asks for no card."""
         self.victims_offered = self.victims_named = 0
         self.searches = 0
-        """Filter calls in which some node needed the exact search."""
+        """Number of filter calls in which some node needed the exact search."""
         self.searched_nodes = 0
         self.answered_from_memory = 0
         self.decisions = Decisions()
         self._version: object = None
         self._answers: OrderedDict[_Question, _Answer] = OrderedDict()
         self._verdicts = Verdicts()
-        self._feasible: OrderedDict[bytes, Feasible] = OrderedDict()  # by the pod as it is encoded
+        self._feasible: OrderedDict[bytes, Feasible] = OrderedDict()  # by the encoded pod
 
     def filter(self, body: bytes) -> bytes:
-        """Answer filter. Raises `wire.WireError` when there is nothing to judge."""
+        """Answer filter. Raises `wire.WireError` if the body has nothing to judge."""
         answer = self._remembered("filter", body)
         if answer is None:
             return self._keep("filter", body, self._filter(body))
         if answer.pod is not None:
-            # It may have been deleted since; the question says that it is there again.
+            # It may have been deleted since; the question shows that it exists again.
             self.cluster.remember(answer.pod)
             self.decisions.repeated(answer.pod.uid)
         return self._told("filter", body, answer.body)
 
     def prioritize(self, body: bytes) -> bytes:
-        """Answer prioritize: the best nodes among those of the request that fit."""
+        """Answer prioritize: the best nodes of the request that fit."""
         answer = self._remembered("prioritize", body)
         if answer is None:
             return self._keep("prioritize", body, _Answer(self._prioritize(body)))
         return self._told("prioritize", body, answer.body)
 
     def check_ready(self) -> None:
-        """Raise `wire.WireError` when nothing can be answered now."""
+        """Raise `wire.WireError` if nothing can be answered now."""
         why_not = self._hooks.why_not_ready()
         if why_not:
             raise wire.WireError(why_not)
 
     def filter_dryrun(self, body: bytes) -> bytes:
-        """Answer filter for nodes that need not exist; nothing is left behind."""
+        """Answer filter for nodes that may not exist; nothing is left behind."""
         self.check_ready()
         args = wire.decode_args(body)
         pod = _asked(args, self.cluster)
@@ -111,7 +111,7 @@ class Verbs:
         return _encoded(args, _judge(cache, self.cluster, pod, args.names)[1]).body
 
     def bind(self, body: bytes) -> bytes:
-        """Fit the pod again on the chosen node, book it, and answer; an Error leaves everything as it was."""
+        """Fit the pod again on the chosen node, book it, and answer; with an Error nothing has changed."""
         args = wire.decode_binding(body)
         cluster = self.cluster
         pod = cluster.pod(args.PodUID)
@@ -130,7 +130,7 @@ class Verbs:
         return wire.encode_binding(why_not)
 
     def preempt(self, body: bytes) -> bytes:
-        """Choose whom to evict on the offered nodes. Raises `wire.WireError` when there is nothing to judge."""
+        """Choose victims on the offered nodes. Raises `wire.WireError` if the body has nothing to judge."""
         self.check_ready()
         args = decode_preemption(body)
         pod = convert_pod(args.pod, self.cluster.settings)._replace(node=None, allocation=None)
@@ -142,7 +142,7 @@ class Verbs:
         return self._told("preempt", body, encode_victims(found))
 
     def _book(self, pod: Pod, node: str) -> str:
-        """Book a pod on a node; returns why not, or an empty text."""
+        """Book a pod on a node; returns why not, "" on success."""
         cluster = self.cluster
         outcome = cluster.placed(pod, node)
         if isinstance(outcome, tuple):
@@ -224,19 +224,19 @@ class Verbs:
         return self._told(verb, body, answer.body)
 
     def _told(self, verb: str, body: bytes, answer: bytes) -> bytes:
-        """Tell the journal of an answer."""
+        """Record an answer in the journal."""
         if self._on_answer is not None:
             self._on_answer(verb, body, answer)
         return answer
 
 
 def _asked(args: wire.ExtenderArgs, cluster: Cluster) -> Pod:
-    """Return the request's pod, unbound: annotations of an earlier attempt do not count."""
+    """Return the request's pod as unbound: annotations of an earlier attempt do not count."""
     return convert_pod(args.pod, cluster.settings)._replace(node=None, allocation=None)
 
 
 def _encoded(args: wire.ExtenderArgs, verdict: Verdict) -> Encoded:
-    """Return filter's answer: every node of the request in exactly one of the three places."""
+    """Return filter's answer: every node of the request is in exactly one of its three parts."""
     names, feasible = args.names, verdict.feasible
     feasible_names = names if feasible.all() else list(compress(names, feasible.tolist()))
     items = args.items
@@ -258,27 +258,27 @@ def _refused(names: Sequence[str], codes: CodeArray, which: BoolArray) -> dict[s
 
 
 def _repeated(rows: Rows) -> bool:
-    """Return whether some node may be named twice; several unknown names count as that."""
+    """Return whether some node may be named twice; several unknown names count as such."""
     return bool(np.bincount(rows + 1).max(initial=0) > 1)
 
 
 def _judge(
     cache: Cache, cluster: Cluster, pod: Pod, names: list[str], verdicts: Verdicts | None = None
 ) -> tuple[Rows, Verdict]:
-    """Return the names' rows and what filter says of them; names that repeat are taken out of the list."""
+    """Return the names' rows and filter's verdict on them; repeated names are removed from the list."""
     snapshot = cache.snapshot()
     rows = snapshot.rows_of(names)
     if _repeated(rows):
         names[:] = wire.unique(names)
         rows = snapshot.rows_of(names)
     own, quota = cache.own_row(pod.uid), cluster.quota_check(pod)
-    # The rows of a trial with other nodes are not those of the cluster.
+    # A dry run with other nodes has other rows than the cluster.
     kept = cluster.nominations.rows(pod) if cache is cluster.cache else {}
     return rows, filter_nodes(snapshot, pod, rows, own, quota, verdicts, kept)
 
 
 def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:
-    """Return a cache of the request's nodes, as the request shows them; what is held on known nodes counts."""
+    """Return a cache of the request's nodes as the request shows them; holdings on known nodes count."""
     alone = Cache(cache.vendors)
     nodes = {name: cache.nodes[name] for name in args.names if name in cache.nodes}
     for name, item in zip(args.item_names, args.items or (), strict=True):

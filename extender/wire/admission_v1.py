@@ -1,8 +1,8 @@
-"""AdmissionReview as far as it is read, and the answer to it (admission.k8s.io/v1).
+"""The fields of AdmissionReview that are read, and the answer to it (admission.k8s.io/v1).
 
-Why it exists: the API server sends what it is about to store, and reads back one object. It must not judge. Invariants:
-what is no AdmissionReview is a `ReviewError`, to be answered with 400; what names a request is always answered under
-that request's uid. Source: k8s.io/api/admission/v1/types.go.
+Why it exists: the API server sends the object that it is about to store, and reads one object as the answer. It must
+not judge. Invariants: a body that is not an AdmissionReview is a `ReviewError`, to be answered with 400; a body with a
+request is always answered under that request's uid. Source: k8s.io/api/admission/v1/types.go.
 """
 
 import base64
@@ -17,13 +17,13 @@ from extender.wire.bounds import why_too_dense
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
-#: The API server cuts what is longer; all of an answer's warnings together may have 4,096 bytes.
+#: The API server truncates longer warnings; all warnings of an answer together may have 4,096 bytes.
 _WARNING_BYTES = 256
 _WARNINGS = 12
 
 
 class ReviewError(Exception):
-    """A body that is no AdmissionReview which can be answered. The text names the field, the value and why."""
+    """A body that is not an answerable AdmissionReview. The text names the field, the value and why."""
 
 
 class ObjectError(Exception):
@@ -46,7 +46,7 @@ class UserInfo(msgspec.Struct):
 
 
 class Request(msgspec.Struct):
-    """The request of a review; the objects are decoded by whoever knows what they are."""
+    """The request of a review; its objects are decoded later, according to their kinds."""
 
     uid: str | None = None
     resource: Resource | None = None
@@ -95,7 +95,7 @@ class EnvVar(msgspec.Struct):
 
 
 class Container(msgspec.Struct):
-    """What admission reads of a container beside what everybody reads."""
+    """The fields of a container that only admission reads."""
 
     name: str | None = None
     securityContext: SecurityContext | None = None
@@ -103,7 +103,7 @@ class Container(msgspec.Struct):
 
 
 class PodSpec(msgspec.Struct):
-    """What admission reads of a pod's spec beside what everybody reads."""
+    """The fields of a pod's spec that only admission reads."""
 
     schedulerName: str | None = None
     runtimeClassName: str | None = None
@@ -121,7 +121,7 @@ class _Meta(msgspec.Struct):
 
 
 class PodObject(NamedTuple):
-    """A pod in a review: as everybody reads it, and what only admission reads."""
+    """A pod in a review: the usual fields, and those that only admission reads."""
 
     pod: core_v1.Pod
     more: PodSpec
@@ -164,7 +164,7 @@ def decode_review(body: bytes) -> Request:
 
 
 def decode_pod(raw: msgspec.Raw, field: str) -> PodObject:
-    """Read a Pod of a review; `field` is where it stands. Raises `ObjectError`."""
+    """Read a Pod of a review; `field` is its path. Raises `ObjectError`."""
     try:
         pod, admitted = _pod_decoder.decode(raw), _admitted_decoder.decode(raw)
     except _UNREADABLE as error:
@@ -181,7 +181,7 @@ def decode_meta(raw: msgspec.Raw, field: str) -> core_v1.ObjectMeta:
 
 
 def encode_allowed(uid: str, patch: Sequence[dict[str, Any]] = (), warnings: Sequence[str] = ()) -> bytes:
-    """Return a review that allows; without operations it has no patch at all."""
+    """Return a review that allows; without operations it has no patch."""
     response: dict[str, Any] = {"uid": uid, "allowed": True}
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(list(patch))).decode()}
@@ -189,7 +189,7 @@ def encode_allowed(uid: str, patch: Sequence[dict[str, Any]] = (), warnings: Seq
 
 
 def encode_denied(uid: str, code: int, reason: str, message: str, warnings: Sequence[str] = ()) -> bytes:
-    """Return a review that denies. `code` and `reason`: as in metav1.Status, what the API server answers its client."""
+    """Return a review that denies. `code` and `reason` (metav1.Status): the API server's answer to its client."""
     status = {"status": "Failure", "code": code, "reason": reason, "message": message}
     return _encoded({"uid": uid, "allowed": False, "status": status}, warnings)
 

@@ -1,8 +1,8 @@
-"""Pod, Node and ResourceQuota as far as they are read (Kubernetes core/v1).
+"""The fields of Pod, Node and ResourceQuota that are read (Kubernetes core/v1).
 
-Why it exists: Go sends null for empty lists and maps and leaves out what is empty, so every field is optional here. It
-must not interpret values. Invariant: an unknown field is skipped, a field of the wrong JSON type is an error that names
-its path.
+Why it exists: Go sends null for empty lists and maps and omits empty fields, so every field is optional here. It must
+not interpret values. Invariant: an unknown field is skipped; a field of the wrong JSON type is an error that names its
+path.
 """
 
 from typing import Annotated, Any
@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import msgspec
 
 Strings = dict[str, str]
-#: Names and quantities, which are JSON strings or numbers and are read later.
+#: Resource names and quantities. Quantities are JSON strings or numbers and are read later.
 Quantities = dict[str, Any]
-#: Of containers of one kind. What they ask for is read one by one, 40 us each, so tens of thousands in one pod, which
-#: fit into what an API server takes, would hold the loop for a second.
+#: The most containers of one kind. Each takes 40 us to read, so tens of thousands in one pod, which an API server
+#: accepts, would block the event loop for a second.
 Bounded = msgspec.Meta(max_length=1024)
 
 
 class Object(msgspec.Struct, gc=False):
-    """Base of all of them. What is decoded has no cycles, so the garbage collector need not look at it."""
+    """Base of all types here. Decoded objects have no cycles, so the garbage collector need not visit them."""
 
 
 class OwnerReference(Object):
@@ -63,7 +63,7 @@ class Container(Object):
 
 
 class AffinityTerm(Object):
-    """A pod (anti-)affinity term; only what decides whether it looks into other namespaces."""
+    """A pod (anti-)affinity term; only the fields that decide whether it concerns other namespaces."""
 
     namespaces: list[str] | None = None
     namespaceSelector: dict[str, Any] | None = None
@@ -113,7 +113,7 @@ class Terminated(Object):
 
 
 class ContainerState(Object):
-    """state; only what decides whether an init is over."""
+    """state; only the fields that decide whether an init is over."""
 
     terminated: Terminated | None = None
 

@@ -1,9 +1,9 @@
 """kube-scheduler's extender protocol v1: requests in, answers out.
 
-Why it exists: the Go structs have no JSON tags, so keys are written exactly as the fields are spelled and read in any
-case. It must not know cards. Invariants: every answer is one that kube-scheduler decodes (integers, never a null for
-a node, no percent sign in an Error), and answers for thousands of nodes are built from lists of names, not from
-objects per node. Source: k8s.io/kube-scheduler/extender/v1/types.go.
+Why it exists: the Go structs have no JSON tags, so keys are written as the fields are spelled, and read in any case. It
+must not know cards. Invariants: kube-scheduler can decode every answer (integers, never a null for a node, no percent
+sign in an Error); answers for thousands of nodes are built from lists of names, not from objects per node. Source:
+k8s.io/kube-scheduler/extender/v1/types.go.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from extender.wire.names import why_no_label, why_no_subdomain, why_no_uid
 
 
 class WireError(Exception):
-    """A body that cannot be answered normally. The text goes into the Error field, or to the log."""
+    """A body that cannot be answered. The text goes into the Error field, or into the log."""
 
 
 class _NodeMeta(msgspec.Struct):
@@ -52,10 +52,10 @@ class ExtenderArgs(msgspec.Struct):
     names: list[str]
     """The candidate nodes: NodeNames, or the names of Nodes.items."""
     items: list[msgspec.Raw] | None
-    """The Node objects as they came, when the request carries them."""
+    """The Node objects as they came, if the request has them."""
     item_names: list[str]
     by_name: bool
-    """The request carries NodeNames."""
+    """Whether the request has NodeNames."""
 
 
 class BindingArgs(msgspec.Struct):
@@ -67,9 +67,9 @@ class BindingArgs(msgspec.Struct):
     Node: str = ""
 
 
-#: Four names and their keys; a name has at most 253 bytes.
+#: Enough for four names and their keys; a name has at most 253 bytes.
 _LONGEST_BINDING_BYTES = 2**16
-#: What decoding raises for a body that is not what it should be, or that is nested too deeply.
+#: What decoding raises for a body of another shape, or one that is nested too deeply.
 UNREADABLE = (msgspec.DecodeError, RecursionError)
 #: The names of a bind become part of paths.
 _NAMES = (
@@ -98,7 +98,7 @@ def decode_args(body: bytes) -> ExtenderArgs:
             raise WireError("Pod: null: the request has no pod")
         raw_pod = bytes(args.Pod)
         pod = _pod_decoder.decode(raw_pod)
-        # kube-scheduler counts a node as often as it is named, so each is named once in the answer.
+        # kube-scheduler counts a node as often as it is named, so the answer names each once.
         named: dict[str, msgspec.Raw] = {}
         for item in (args.Nodes.items or ()) if isinstance(args.Nodes, _NodeList) else ():
             named.setdefault(_node_name(item), item)
@@ -148,7 +148,7 @@ def check_density(body: bytes) -> None:
 
 
 def encode_names(names: Sequence[str]) -> bytes:
-    """Return a list of names as kube-scheduler will send it again."""
+    """Return a list of names, encoded as kube-scheduler will send it."""
     return orjson.dumps(names)
 
 
@@ -160,8 +160,8 @@ def encode_filter(
 ) -> bytes:
     """Return ExtenderFilterResult.
 
-    `names`: the passing names, encoded, or "null". `items`: the passing Node objects, echoed untouched when the request
-    carried them.
+    `names`: the passing names, encoded, or "null". `items`: the passing Node objects, unchanged, if the request had
+    them.
     """
     nodes = b"null" if items is None else b'{"metadata":{},"items":[' + b",".join(map(bytes, items)) + b"]}"
     return b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":""}' % (
@@ -173,7 +173,7 @@ def encode_filter(
 
 
 def encode_filter_error(text: str) -> bytes:
-    """Return an ExtenderFilterResult that says "I do not know"."""
+    """Return an ExtenderFilterResult with an Error."""
     return (
         b'{"Nodes":null,"NodeNames":null,"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":%b}'
         % orjson.dumps(_error_text(text))
@@ -186,12 +186,12 @@ def encode_priorities(scores: Iterable[tuple[str, int]]) -> bytes:
 
 
 def encode_binding(error: str = "") -> bytes:
-    """Return ExtenderBindingResult; empty text is success."""
+    """Return ExtenderBindingResult; an empty text means success."""
     return b'{"Error":%b}' % orjson.dumps(_error_text(error))
 
 
 def with_exact_keys(body: bytes, fields: tuple[str, ...]) -> bytes:
-    """Return the object with its top-level keys spelled as the fields are; an exact key goes before a folded one."""
+    """Return the object with its top-level keys spelled as the fields are; an exact key wins over a folded one."""
     found = _object_decoder.decode(body)
     folded = {key.casefold(): raw for key, raw in found.items()}
     exact = {field: found.get(field, folded.get(field.casefold())) for field in fields}
@@ -212,5 +212,5 @@ def _node_name(item: msgspec.Raw) -> str:
 
 
 def _error_text(text: str) -> str:
-    # kube-scheduler passes the text through a format string when it makes the event.
+    # kube-scheduler uses the text as a format string when it makes the event.
     return text.replace("%", " percent")

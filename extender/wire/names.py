@@ -1,9 +1,9 @@
 """Kubernetes' grammar of names.
 
 Why it exists: names of pods and nodes come from bodies, files, annotations and flags, and end up in paths of the API
-server, in lock texts and in logs. A name that no API server accepts is refused where it enters. It must not know what
-is named. Invariant: an empty answer means that the name is legal. Source: k8s.io/apimachinery/pkg/util/validation
-(IsDNS1123Label, IsDNS1123Subdomain).
+server, in lock texts and in logs, so a name that no API server accepts is refused where it enters. It must not know
+what has the name. Invariant: an empty answer means that the name is legal. Source:
+k8s.io/apimachinery/pkg/util/validation (IsDNS1123Label, IsDNS1123Subdomain).
 """
 
 import re
@@ -11,13 +11,13 @@ import re
 _LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _is_label = re.compile(_LABEL).fullmatch
 _is_subdomain = re.compile(rf"{_LABEL}(?:\.{_LABEL})*").fullmatch
-#: The API server sets UUIDs, kubelets hashes, dumps whatever their author liked: anything visible without blanks.
+#: API servers set UUIDs, kubelets hashes, and dumps may have anything: any visible characters without blanks.
 _is_uid = re.compile(r"[!-~]+").fullmatch
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 
 
 def why_no_subdomain(text: str) -> str:
-    """Return why a text names no pod, node or other object; empty if it may."""
+    """Return why a text cannot name a pod, node or other object; "" if it can."""
     if not text:
         return "must not be empty"
     if len(text) > _LONGEST_SUBDOMAIN:
@@ -28,7 +28,7 @@ def why_no_subdomain(text: str) -> str:
 
 
 def why_no_label(text: str) -> str:
-    """Return why a text names no namespace; empty if it may."""
+    """Return why a text cannot name a namespace; "" if it can."""
     if not text:
         return "must not be empty"
     if len(text) > _LONGEST_LABEL:
@@ -39,7 +39,7 @@ def why_no_label(text: str) -> str:
 
 
 def why_no_uid(text: str) -> str:
-    """Return why a text is no UID; empty if it may be one. Kubernetes has no grammar for them."""
+    """Return why a text cannot be a UID; "" if it can. Kubernetes has no grammar for UIDs."""
     if not text:
         return "must not be empty"
     if len(text) > _LONGEST_SUBDOMAIN:

@@ -1,4 +1,4 @@
-"""PodDisruptionBudget as far as it is read (Kubernetes policy/v1).
+"""The fields of PodDisruptionBudget that are read (Kubernetes policy/v1).
 
 It must not interpret values. Invariant: as in `core_v1`.
 """

@@ -1,9 +1,9 @@
 """kube-scheduler's preempt verb: candidates in, victims out.
 
-Why it exists: with whole Node objects on, one request carries every victim of every candidate as a whole Pod, tens of
-megabytes of them. Only the victims' UIDs are read here; the Pods stay the bytes that came, for whoever does not know
-them. It must not choose victims. Invariants: an answer holds no null (a null crashes kube-scheduler), and reading costs
-two passes over the body whatever it holds. Source: k8s.io/kube-scheduler/extender/v1/types.go.
+Why it exists: if kube-scheduler sends whole objects, a request has every victim of every candidate as a whole Pod, tens
+of megabytes in all. Only the victims' UIDs are read here; the Pods stay undecoded bytes, for victims that are not known
+otherwise. It must not choose victims. Invariants: an answer has no null (a null crashes kube-scheduler); reading takes
+two passes over the body, whatever it contains. Source: k8s.io/kube-scheduler/extender/v1/types.go.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from extender.wire.core_v1 import Pod
 from extender.wire.extender_v1 import UNREADABLE, WireError, check_density, with_exact_keys
 
 NULL_VICTIMS = b'{"NodeNameToMetaVictims":null}'
-#: Keys in another spelling than kube-scheduler's, and values of a wrong type, are put right one by one. That is for
-#: bodies written by hand; in a longer one they are an error.
+#: In bodies up to this length, written by hand, keys in another spelling and values of a wrong type are corrected one
+#: by one. In longer bodies they are errors.
 _LONGEST_FOLDED_BYTES = 2**20
 _NULL = b"null"
-#: Keys of volumes that every node can give to any number of pods.
+#: Keys of volumes that every node can provide to any number of pods.
 _LOCAL_VOLUMES = frozenset({"name", "configMap", "secret", "projected", "downwardAPI", "emptyDir", "hostPath"})
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -30,11 +30,11 @@ class Victim(NamedTuple):
 
     uid: str
     raw: bytes | msgspec.Raw | None = None
-    """The whole Pod as it came, JSON; None if the request carries UIDs only."""
+    """The whole Pod as it came, as JSON; None if the request has only UIDs."""
 
 
 class Victims(NamedTuple):
-    """Who is to be evicted on a node."""
+    """The pods to evict on a node."""
 
     pods: tuple[Victim, ...] = ()
     pdb_violations: int = 0
@@ -42,14 +42,14 @@ class Victims(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A node, and whom kube-scheduler would evict there."""
+    """A node, and the pods that kube-scheduler would evict there."""
 
     raw: list[msgspec.Raw]
     """The victims as they came."""
     pdb_violations: int = 0
 
     def pods(self) -> tuple[Victim, ...]:
-        """Return the victims. A pod that is null or no object, and one without a UID, is left out."""
+        """Return the victims. A pod that is null, not an object or without a UID is left out."""
         return tuple(victim for pod in self.raw if (victim := _victim(pod)) is not None)
 
 
@@ -60,7 +60,7 @@ class PreemptionArgs(NamedTuple):
     pod: Pod
     """The preemptor."""
     candidates: dict[str, Candidate]
-    """By node name, in the request's order. NodeNameToMetaVictims goes before NodeNameToVictims."""
+    """By node name, in the request's order. NodeNameToMetaVictims wins over NodeNameToVictims."""
 
 
 class _Port(msgspec.Struct):
@@ -130,7 +130,7 @@ _int_decoder = msgspec.json.Decoder(_Int64)
 def decode_preemption(body: bytes) -> PreemptionArgs:
     """Read ExtenderPreemptionArgs.
 
-    A candidate that is null or no object is left out. Raises `WireError` if there is no pod or no map of candidates.
+    A candidate that is null or not an object is left out. Raises `WireError` without a pod or a map of candidates.
     """
     check_density(body)
     try:
@@ -150,10 +150,10 @@ def decode_preemption(body: bytes) -> PreemptionArgs:
 
 
 def decode_plain(raw_pod: bytes) -> bool:
-    """Return whether nothing but resources and affinity can keep a pod, JSON, from a node with other pods.
+    """Return whether only resources and affinity can keep a pod, given as JSON, from a node with other pods.
 
-    False also where that cannot be told: a host port, a hard topology spread, a volume that only some nodes or some
-    pods can have, a claim to devices.
+    False if that is not certain: a host port, a hard topology spread, a volume that not every node or pod can have, a
+    device claim.
     """
     try:
         spec = _plain_decoder.decode(raw_pod).spec or _Spec()
@@ -169,7 +169,7 @@ def decode_plain(raw_pod: bytes) -> bool:
 
 
 def encode_victims(candidates: Mapping[str, Victims]) -> bytes:
-    """Return ExtenderPreemptionResult: the nodes on which victims suffice, with those that are needed there."""
+    """Return ExtenderPreemptionResult: the nodes where evictions help, each with its victims."""
     return orjson.dumps(
         {
             "NodeNameToMetaVictims": {
@@ -195,7 +195,7 @@ def _decoded(body: bytes) -> _Args:
 
 
 def _corrected(body: bytes) -> _Args:
-    """Read a short body value by value, its keys in any case."""
+    """Read a short body value by value, with keys in any case."""
     args = _raw_args_decoder.decode(with_exact_keys(body, _RawArgs.__struct_fields__))
     return _Args(args.Pod, _corrected_map(args.NodeNameToVictims), _corrected_map(args.NodeNameToMetaVictims))
 
@@ -222,7 +222,7 @@ def _corrected_number(raw: bytes) -> int:
 
 
 def _victim(raw: msgspec.Raw) -> Victim | None:
-    """Read a MetaPod or a whole Pod; None for what is neither and for one without a UID."""
+    """Read a MetaPod or a whole Pod; None for anything else and for one without a UID."""
     try:
         pod = _victim_decoder.decode(raw)
     except msgspec.ValidationError:

@@ -1,8 +1,8 @@
-"""A Pod as a watch tells of it: `core_v1.Pod`, whose containers' resources are not read yet.
+"""A Pod as a watch sends it: `core_v1.Pod` with its containers' resources undecoded.
 
-Why it exists: a watch tells of tens of thousands of pods whose containers are written alike, byte for byte, so what
-they ask for is read once and remembered by its text. It must not interpret values. Invariant: what is unread here is
-read as `core_v1` reads it, and an object that `core_v1.Pod` refuses is refused here or by `resources_of`.
+Why it exists: a watch sends tens of thousands of pods whose containers' resources are equal byte for byte, so they are
+read once and remembered by their text. It must not interpret values. Invariant: the undecoded parts are later read as
+`core_v1` reads them, and an object that `core_v1.Pod` refuses is refused here or by `resources_of`.
 """
 
 from typing import Annotated
@@ -59,7 +59,7 @@ def decode_pod(raw: msgspec.Raw) -> Pod:
 
 
 def why_undecodable(raw: msgspec.Raw, error: msgspec.DecodeError) -> str:
-    """Return what is wrong with a Pod that `decode_pod` or `resources_of` refused, naming the field from the top."""
+    """Return why `decode_pod` or `resources_of` refused a Pod, with the full path of the field."""
     try:
         _whole_decoder.decode(raw)
     except msgspec.DecodeError as whole:
@@ -74,5 +74,5 @@ def resources_of(container: AnyContainer) -> core_v1.Resources | None:
 
 
 def read_resources(text: bytes) -> core_v1.Resources | None:
-    """Return the resources that a text says. Raises `msgspec.DecodeError`."""
+    """Return the resources of a text. Raises `msgspec.DecodeError`."""
     return _resources_decoder.decode(text)

@@ -1,6 +1,6 @@
 """Which pods must go so that another one fits, and what is kept for a pod that waits for them to go.
 
-Nothing here evicts anybody.
+It must not evict.
 """
 
 from accounting.answers.preemption.candidates import NodePod, Occupied, Preemptor, Standing

@@ -1,8 +1,8 @@
-"""Who is on a node, as a preemptor sees it, and who of them may be evicted.
+"""The pods on a node as preemption sees them, and which of them may be evicted.
 
-Why it exists: victims are chosen among a node's pods, and most rules about who is spared concern the pod alone. It must
-not know arrays or objects of the API. Invariants: a pod of equal or higher priority, a protected pod and a pod that is
-leaving already is never a victim; what is not known of a pod's requests proves nothing.
+Why it exists: victims are chosen among a node's pods, and most rules about them concern one pod alone. It must not know
+arrays or objects of the API. Invariants: a pod of equal or higher priority, a protected pod and a pod that is already
+leaving are never victims; unknown requests of a pod prove nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +16,13 @@ from accounting.quota import QuotaCheck
 
 
 class Standing(StrEnum):
-    """What an eviction may do with a pod."""
+    """Whether a pod may be evicted."""
 
     EVICTABLE = "evictable"
     PROTECTED = "protected"
-    """A mirror, static, DaemonSet or system-critical pod: it comes back at once, or the node does not work without."""
+    """A mirror, static, DaemonSet or system-critical pod: it comes back at once, or the node needs it."""
     LEAVING = "leaving"
-    """Its deletion has begun, so what it holds comes free without an eviction."""
+    """Its deletion has begun, so it frees its cards without an eviction."""
 
 
 class NodePod(NamedTuple):
@@ -31,7 +31,7 @@ class NodePod(NamedTuple):
     record: PodRecord
     priority: int = 0
     started: int = NOT_STARTED
-    """status.startTime in seconds since 1970."""
+    """status.startTime, in seconds since 1970."""
     standing: Standing = Standing.EVICTABLE
     budgets: tuple[int, ...] = ()
     """The PodDisruptionBudgets that select it, by number."""
@@ -55,7 +55,7 @@ class Occupied(NamedTuple):
     pods: tuple[NodePod, ...]
     """All pods on it, those without cards too; in any order."""
     allocatable: Mapping[str, int] | None = None
-    """By resource name, with `PODS`; None: not known."""
+    """Allocatable amounts by resource name, including `PODS`; None if unknown."""
 
 
 class Preemptor(NamedTuple):
@@ -66,15 +66,15 @@ class Preemptor(NamedTuple):
     room: Room | None = None
     """None: not known."""
     never: bool = False
-    """Its preemptionPolicy is Never."""
+    """Whether its preemptionPolicy is Never."""
     quota: Callable[[Sequence[PodRecord]], QuotaCheck] | None = None
-    """What the quotas of its namespace say once these pods are gone; None: nothing limits it."""
+    """The verdict of its namespace's quotas once these pods are gone; None if no quota limits it."""
     unless_advertised: frozenset[str] = frozenset()
-    """Resources that kube-scheduler may be told to ignore; it counts them where a node advertises them."""
+    """Resources that kube-scheduler may be configured to ignore; it counts them only on nodes that advertise them."""
 
     @property
     def over_quota(self) -> bool:
-        """Whether a quota is in its way now."""
+        """Whether a quota refuses it now."""
         return self.quota is not None and bool(self.quota(()).exceeded)
 
 
@@ -86,7 +86,7 @@ def may_evict(preemptor: Preemptor, pod: NodePod) -> bool:
 def evictable(preemptor: Preemptor, pods: Sequence[NodePod]) -> list[NodePod]:
     """Return the pods that may be evicted, the most important first: high priority, early start, UID.
 
-    A preemptor over its quota is helped by nobody but the pods of its own namespace.
+    If a quota refuses the preemptor, only pods of its own namespace are candidates.
     """
     if preemptor.never:
         return []

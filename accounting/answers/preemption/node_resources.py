@@ -1,8 +1,8 @@
 """Whether a node provably has room for a pod by what kube-scheduler counts.
 
-Why it exists: kube-scheduler offers a victim for reasons of its own, and it may be left out only if none of them can
-be. It must not know cards. Invariant: what is not known proves nothing; pods that are leaving still count, as they do
-for kube-scheduler. Source: NodeResourcesFit; the requests are those of PodRequests.
+Why it exists: kube-scheduler may offer a victim for any reason, so it may be spared only if none of these reasons can
+apply. It must not know cards. Invariants: unknown amounts prove nothing; pods that are leaving still count, as in
+kube-scheduler. Source: NodeResourcesFit; the requests are those of PodRequests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ class RoomCheck:
 
     def __init__(self, short: Mapping[str, int]) -> None:
         self._short = {name: amount for name, amount in short.items() if amount > 0}
-        self._gives: dict[str, tuple[int, ...]] = {}  # UID -> what the pod would give of each
+        self._gives: dict[str, tuple[int, ...]] = {}  # UID -> what the pod would free of each
 
     @classmethod
     def of(cls, preemptor: Preemptor, occupied: Occupied, kept: Iterable[NodePod]) -> "RoomCheck | None":
-        """Return the check; None if too little is known to prove anything, or if more than resources decides."""
+        """Return the check; None if too little is known, or if more than resources decides."""
         rooms = [pod.room for pod in (*occupied.pods, *kept) if pod.uid != preemptor.pod.uid]
         known = [room for room in rooms if room is not None and room.plain]
         if occupied.allocatable is None or preemptor.room is None:
@@ -39,11 +39,11 @@ class RoomCheck:
         return cls(short)
 
     def gives(self, pod: NodePod) -> bool:
-        """Whether a pod would give anything of what is short."""
+        """Whether a pod would free anything of what is short."""
         return any(self._of(pod))
 
     def suffices(self, pods: Iterable[NodePod]) -> bool:
-        """Whether there is room once these are gone."""
+        """Whether there is room once these pods are gone."""
         given = [self._of(pod) for pod in pods]
         sums = map(sum, zip(*given, strict=True)) if given else (0 for _ in self._short)
         return all(amount <= total for amount, total in zip(self._short.values(), sums, strict=True))

@@ -1,9 +1,9 @@
-"""One node's part in looking for victims: what it asks, and what follows from the answers.
+"""One node in the search for victims: its questions, and what follows from the answers.
 
-Why it exists: many nodes are searched together, so that their sets are judged in one go; each keeps its own place here.
-It must not judge sets. Invariants: a set helps only if the pod fits on the cards and every victim that kube-scheduler
-offered is in it, or provably need not be; pods that are leaving are gone in every set, and what is kept for others is
-there in every set.
+Why it exists: many nodes are searched together, so that their sets are judged at once; this is the state of one node's
+search. It must not judge sets. Invariants: a set helps only if the pod fits on the cards, and if every victim that
+kube-scheduler offered is in it or provably need not be; pods that are leaving are gone in every set, and room that is
+kept for others is taken in every set.
 """
 
 from collections.abc import Sequence
@@ -24,27 +24,27 @@ from accounting.state import Snapshot
 
 
 class NoVictims(StrEnum):
-    """Why a node is no answer."""
+    """Why a node is left out of the answer."""
 
     WAIT = "wait"
-    """Nothing is in the way, or pods that are leaving already free enough."""
+    """Nothing is in the way, or pods that are already leaving free enough."""
     NOT_ENOUGH = "not enough"
-    """The pod would not fit even with all pods gone that may be evicted for it."""
+    """The pod would not fit even without all pods that may be evicted for it."""
     PROTECTED = "protected"
-    """A victim is offered that must not be evicted, and it cannot be shown that it need not be."""
+    """A victim is offered that must not be evicted, and it is not proven that it need not be."""
 
 
 Outcome = Victims | NoVictims
 
 
 class Offer(NamedTuple):
-    """A node, and what kube-scheduler would evict there."""
+    """A node, and the pods that kube-scheduler would evict there."""
 
     occupied: Occupied
     uids: tuple[str, ...] = ()
-    """Empty: nothing but cards is short."""
+    """Empty if only cards are short."""
     kept: tuple[NodePod, ...] = ()
-    """Pods that go before this one and for which room is kept here, with the cards that they would get."""
+    """Pods for which room is kept from this one, with the cards that they would get."""
 
 
 class NodeSearch:
@@ -55,7 +55,7 @@ class NodeSearch:
     ) -> None:
         occupied, kept, offered = offer.occupied, offer.kept, frozenset(offer.uids)
         self.asked: list[Set] = [()]
-        """The sets that are asked about; the empty one at first."""
+        """The sets that are asked about; at first only the empty one."""
         self.outcome: Outcome = NoVictims.NOT_ENOUGH
         self._preemptor = preemptor
         self._positions = occupied.positions
@@ -76,7 +76,7 @@ class NodeSearch:
         staying = [*(pod.record for pod in occupied.pods if pod.uid not in gone), *to_come]
         self.removal = removal_of(snapshot, occupied.row, self._positions, records, staying)
         self.also_gone = sum_of(snapshot, self._positions, leaving)
-        """Of those that are leaving, less what is kept for others."""
+        """Amounts freed by the pods that are leaving, less the room that is kept for others."""
         self.also_gone -= sum_of(snapshot, self._positions, to_come)
         self._question = Question(
             candidates=self._candidates,
@@ -90,7 +90,7 @@ class NodeSearch:
         self._search: Search | None = None
 
     def masks(self) -> Masks:
-        """Return (set, candidate): who is gone in each set that is asked about."""
+        """Return (set, candidate): which candidates are gone in each set that is asked about."""
         masks = np.zeros((len(self.asked), len(self._candidates)), np.bool_)
         for mask, chosen in zip(masks, self.asked, strict=True):
             mask[list(chosen)] = True
@@ -101,7 +101,7 @@ class NodeSearch:
         return [self._candidates[at].record for at in chosen]
 
     def begin(self) -> bool:
-        """Return whether there is anything to ask."""
+        """Return whether there are questions."""
         if self._preemptor.never:
             return False
         if self._spares_offered and self._room is None:
@@ -112,7 +112,7 @@ class NodeSearch:
     def tell(self, fits: Sequence[bool], *, only_cards: bool) -> bool:
         """Take the answers on `asked`; returns whether there are more questions.
 
-        `only_cards`: nothing but cards is in the pod's way on this node.
+        `only_cards`: only cards are in the pod's way on this node.
         """
         helps = [fit and self._has_room(chosen) for fit, chosen in zip(fits, self.asked, strict=True)]
         try:
@@ -120,7 +120,7 @@ class NodeSearch:
                 self.asked = self._search.send(helps)
                 return True
             if helps[0]:
-                # Offered pods that are not known here are evicted in any case.
+                # Offered pods that are not known here are always evicted.
                 self.outcome = NoVictims.WAIT if self._all_known else Victims((), NOTHING)
                 return False
             self._search = search(self._with_cards() if only_cards and self._has_any_room() else self._question)
@@ -131,7 +131,7 @@ class NodeSearch:
         return True
 
     def _may_help(self, pod: NodePod) -> bool:
-        """Whether it may matter to the preemptor that a pod is gone, apart from its being offered."""
+        """Whether the preemptor may need a pod to be gone, whether or not it was offered."""
         record = pod.record
         if record.peak or record.blocks is not None or record.total_peak.count:
             return True
@@ -143,7 +143,7 @@ class NodeSearch:
         return self._room is not None and self._room.suffices(self._candidates[at] for at in chosen)
 
     def _has_any_room(self) -> bool:
-        """Whether any set with a pod in it leaves the room that kube-scheduler wants."""
+        """Whether every set that contains a pod leaves the room that kube-scheduler needs."""
         if not self._is_offered:
             return True
         return self._room is not None and all(self._room.suffices((pod,)) for pod in self._candidates)
@@ -151,17 +151,17 @@ class NodeSearch:
     def _with_cards(self) -> Question:
         """Return the question with the cards that each candidate frees."""
         bits = {uuid: 1 << position for uuid, position in self._positions.items()}
-        # A pod is on a card once, so that the sum is the union.
+        # A pod is on a card once, so the sum is the union.
         cards = [sum(bits.get(use.uuid, 0) for use in pod.record.peak) for pod in self._candidates]
         asked = [request.count for each in self._preemptor.pod.containers for request in each.requests]
         return replace(self._question, cards=tuple(cards), most_cards=sum(asked))
 
 
 def _alike(candidates: Sequence[NodePod], offered: frozenset[str]) -> tuple[object, ...]:
-    """Return for each candidate a value that is equal where it matters to nobody who of them goes.
+    """Return for each candidate a value that is equal for candidates that are interchangeable but for their cost.
 
-    A pod under several budgets counts against one or another of them by its place in the order of importance, so then
-    all that are under one are different.
+    A pod under several budgets counts against one of them by its place in the order of importance, so then all pods
+    under a budget are different.
     """
     several = any(len(pod.budgets) > 1 for pod in candidates)
     return tuple(

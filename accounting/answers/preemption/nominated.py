@@ -1,10 +1,10 @@
-"""What is kept on a node for pods that wait there for others to go.
+"""The room that is kept on a node for nominated pods, which wait there for others to go.
 
-Why it exists: between an eviction and the next try of the pod that it was for, a pod of lower priority could take what
-came free, and the eviction would have been for nothing. It must not know how a pod came to be nominated. Invariants: a
-pod keeps what it would get once those that are leaving are gone, and nothing where it would get nothing; a card is
-judged as it is now and as it will be, and must suffice both times. Source: kube-scheduler's
-RunFilterPluginsWithNominatedPods, which counts nominated pods in the same way.
+Why it exists: between an eviction and the next try of the pod that it was made for, a pod of lower priority could take
+the freed room, and the eviction would have been for nothing. It must not know why a pod is nominated. Invariants: the
+room kept for a pod is what it would get once the leaving pods are gone, nothing if it would get nothing; a card must
+have room both as it is now and as it will be. Source: kube-scheduler's RunFilterPluginsWithNominatedPods, which counts
+nominated pods in the same way.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from accounting.state import Snapshot
 def kept_for(snapshot: Snapshot, occupied: Occupied, nominated: Sequence[Pod]) -> tuple[NodePod, ...]:
     """Return the nominated pods with the cards that they will get on a node, the highest priority first.
 
-    A pod without room is left out: nothing can be kept for it.
+    A pod that would not fit is left out: no room can be kept for it.
     """
     leaving = _leaving(occupied)
     staying = [pod.record for pod in occupied.pods if pod.standing is not Standing.LEAVING]
@@ -42,9 +42,9 @@ def kept_for(snapshot: Snapshot, occupied: Occupied, nominated: Sequence[Pod]) -
 
 
 def beside_kept(snapshot: Snapshot, occupied: Occupied, kept: Sequence[NodePod]) -> Snapshot:
-    """Return a node alone, such that what fits on it fits now and still does when those pods have come.
+    """Return a one-node state such that what fits on it fits now and also once those pods have come.
 
-    Per card and dimension the larger of what is held now and of what will be held then is taken as held.
+    Per card and dimension, the larger of what is held now and what will be held then counts as held.
     """
     records = [pod.record for pod in kept]
     growth = sum_of(snapshot, occupied.positions, records)

@@ -1,8 +1,8 @@
-"""What a set of victims costs: the order in which sets are compared.
+"""The cost of a set of victims: the order in which sets are compared.
 
-Why it exists: within one node and between nodes the cheapest set is wanted, and it must be the same one every time. It
-must not know whether a set helps. Invariants: the order is full; a set that contains another one costs more.
-Source: kube-scheduler's pickOneNodeForPreemption, with what is freed beyond the need before the start times.
+Why it exists: the cheapest set is wanted, within one node and between nodes, and it must be the same one every time. It
+must not know whether a set helps. Invariants: the order is full; a set that contains another one costs more. Source:
+kube-scheduler's pickOneNodeForPreemption, with the freed amounts compared before the start times.
 """
 
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ from typing import NamedTuple
 from accounting.answers.preemption.candidates import NodePod, importance
 from accounting.pod_info import NOT_STARTED
 
-#: Added to every priority in the sum, so that a set is never cheaper for a further pod of negative priority.
+#: Added to every priority in the sum, so that a further pod of negative priority never makes a set cheaper.
 _OFFSET = 2**31
 
 
 class Cost(NamedTuple):
-    """What a set of victims costs; the smallest is best."""
+    """The cost of a set of victims; the smallest is best."""
 
     violations: int
-    """Victims that a PodDisruptionBudget does not allow to be evicted."""
+    """The number of victims that a PodDisruptionBudget protects."""
     highest: int
     """The highest priority."""
     total: int
-    """The sum of priorities, each from the lowest one that there is."""
+    """The sum of priorities, each counted from the lowest int32."""
     number: int
     slots: int
-    """What the victims free; the need is the preemptor's own, so who frees less frees less beyond it."""
+    """What the victims free. The preemptor's need is the same for all sets, so less means less freed in excess."""
     memory: int
     cores: int
     started: int
-    """Start of the earliest of those with the highest priority, negated: the latest is cheapest."""
+    """The earliest start among the victims of the highest priority, negated: the latest is cheapest."""
     uids: tuple[str, ...]
 
 
@@ -38,7 +38,7 @@ NOTHING = Cost(0, -_OFFSET, 0, 0, 0, 0, 0, -NOT_STARTED, ())
 
 
 def cost_of(victims: Sequence[NodePod], allowed: Sequence[int]) -> Cost:
-    """Return what a set costs. `allowed`: disruptions that each budget allows, by its number."""
+    """Return the cost of a set. `allowed`: the disruptions that each budget allows, by its number."""
     if not victims:
         return NOTHING
     highest = max(pod.priority for pod in victims)
@@ -57,7 +57,7 @@ def cost_of(victims: Sequence[NodePod], allowed: Sequence[int]) -> Cost:
 
 
 def violations(victims: Sequence[NodePod], allowed: Sequence[int]) -> int:
-    """Return how many of the victims the budgets do not allow, the most important ones evicted first.
+    """Return how many victims the budgets do not allow, if the most important ones are evicted first.
 
     Source: kube-scheduler's filterPodsWithPDBViolation.
     """

@@ -1,9 +1,9 @@
 """Which pods must go so that a pod fits on a node.
 
-Why it exists: kube-scheduler counts cards, and knows neither which card a pod holds nor how much of it; so of the
-victims that it offers some help nobody and others are missing. It must not know the wire. Invariants: asking changes
-nothing; nobody is a victim who may not be (`candidates`); an offered victim is left out only where the node provably
-has room for the pod beside it (`room`); the set is the cheapest in the order of `order`, up to the bound of `search`.
+Why it exists: kube-scheduler counts cards, but does not know which card a pod holds nor how much of it, so its victims
+may not help and others may be missing. It must not know the wire. Invariants: asking changes nothing; only pods that
+may be evicted are victims (`candidates`); an offered victim is spared only where the node provably has room for the pod
+beside it (`node_resources`); the set is the cheapest by `order`, up to the bound of `search`.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from accounting.demand import Demand
 from accounting.quota import Budget
 from accounting.state import BoolArray, Snapshot, View
 
-#: Sets that are judged in one go over all nodes: enough for arrays to pay, few enough to take a few milliseconds.
+#: Sets that are judged at once over all nodes: enough for arrays to pay, few enough to take a few milliseconds.
 _COLUMNS = 1024
-#: Sets that are tried over all nodes of a question, so that many nodes do not take many times as long.
+#: The most sets tried over all nodes of a question, so that many nodes do not take many times as long.
 _MOST_SETS_IN_ALL = 16 * MOST_SETS
 #: Sets that are tried on a node however many nodes there are.
 _FEWEST_SETS = 64
@@ -33,7 +33,7 @@ def preempt(
     """Return for each node the cheapest victims, or why there are none.
 
     `allowed`: disruptions that each PodDisruptionBudget allows, by its number. An offered UID that is not known on the
-    node is in no set: it is evicted in any case.
+    node is in no set, because it is always evicted.
     """
     most = max(_FEWEST_SETS, min(MOST_SETS, _MOST_SETS_IN_ALL // max(len(offers), 1)))
     searches = [NodeSearch(snapshot, preemptor, offer, allowed, most) for offer in offers]
@@ -49,7 +49,7 @@ def preempt(
 
 
 def _judged(snapshot: Snapshot, preemptor: Preemptor, nodes: Sequence[NodeSearch]) -> list[NodeSearch]:
-    """Answer what these nodes ask; returns those that ask on."""
+    """Answer these nodes' questions; returns the nodes that have more."""
     view = without(snapshot, [(node.removal, node.masks(), node.also_gone) for node in nodes])
     fits = _fits(snapshot, preemptor, nodes, view).tolist()
     is_open = node_open(view, Demand.of(preemptor.pod), snapshot).tolist()
@@ -66,7 +66,7 @@ def _fits(snapshot: Snapshot, preemptor: Preemptor, nodes: Sequence[NodeSearch],
     """Return (column,): whether the pod fits on the cards, and within its quota, once a set is gone."""
     if preemptor.quota is None:
         return feasible_on(view, preemptor.pod, snapshot)
-    # What is left of a quota depends on who is gone; few sets leave different amounts.
+    # What a quota leaves depends on which pods are gone; few sets leave different amounts.
     columns_of: dict[Budget | None, list[int]] = {}
     for column, gone in enumerate(node.records(chosen) for node in nodes for chosen in node.asked):
         check = preemptor.quota(gone)

@@ -1,7 +1,7 @@
 """Nodes as they would be without some of their pods, as columns of one view.
 
-Why it exists: a set of victims is judged by the same fit as every other question, hundreds of sets at once, so each set
-is a column. It must not know what a set costs. Invariants: a column is what the cache would say if the pods were gone;
+Why it exists: sets of victims are judged by the same fit as every other question, hundreds at once, so each set is a
+column. It must not know what a set costs. Invariants: a column is the node as the cache would have it without the pods;
 the snapshot is not changed.
 """
 
@@ -15,27 +15,27 @@ from accounting.mig_profiles import EVERY_SLICE, OVERLAPPING, MigLayout, held_sl
 from accounting.pod_record import PodRecord
 from accounting.state import Int64Array, Snapshot, View
 
-#: Numbers per card that a pod adds to: slots, memory, cores, exclusive, holders, blocks.
+#: The numbers of a card that a pod adds to: slots, memory, cores, exclusive, holders, blocks.
 _PER_CARD = 6
 
 Masks = npt.NDArray[np.bool_]
 
 
 class Removal(NamedTuple):
-    """What taking each of some pods off a node would change."""
+    """What removing each of some pods from a node would change."""
 
     row: int
     amounts: Int64Array
-    """(pod, number): what each pod adds, card by card, then its counts by vendor, then whether it blocks the node."""
+    """(pod, number): what each pod adds: card by card, then counts by vendor, then whether it blocks the node."""
     slices: "SliceHolders | None"
-    """For a node with cards in MIG mode."""
+    """The same for cards in MIG mode, if the node has any."""
 
 
 class SliceHolders(NamedTuple):
-    """Who holds which slices of a node's cards in MIG mode."""
+    """Which slices of a node's cards in MIG mode the pods hold."""
 
     cards: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]
-    """Device position; slices of pods that stay in any case; (place among the pods, slices) of the others."""
+    """Device position; slices of pods that always stay; (place among the pods, slices) of the others."""
 
 
 def removal_of(
@@ -75,8 +75,8 @@ def sum_of(snapshot: Snapshot, positions: Mapping[str, int], pods: Sequence[PodR
 def without(snapshot: Snapshot, removals: Sequence[tuple[Removal, Masks, Int64Array]]) -> View:
     """Return one column per set.
 
-    `removals`: a node's pods; (set, pod) which of them are gone in each set; what is gone in every set beside them, in
-    the form of `Removal.amounts`, summed up.
+    `removals`: a node's pods; (set, pod) which of them are gone in each set; and what else is gone in every set, as a
+    sum in the form of `Removal.amounts`.
     """
     rows = np.concatenate([np.full(len(masks), removal.row, np.intp) for removal, masks, _ in removals])
     gone = np.concatenate([masks.astype(np.int64) @ removal.amounts + also for removal, masks, also in removals])
@@ -118,7 +118,7 @@ def slices_of_cards(
 
 
 def _slices(layout: MigLayout, uuid: str, record: PodRecord) -> int:
-    """Return the slices of a card that a pod holds; its instances stay until it ends, those of inits too."""
+    """Return the slices of a card that a pod holds; all its instances stay until it ends, those of inits too."""
     if all(use.uuid != uuid for use in record.peak):
         return 0
     instances = dict(record.instances).get(uuid)

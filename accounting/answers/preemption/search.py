@@ -1,9 +1,9 @@
 """The cheapest set of victims on one node.
 
-Why it exists: taking victims one by one can evict too many, or the wrong ones. Here sets are tried in the order of what
-they cost, many at a time, until one helps. It must not know arrays; whoever runs it judges the sets. Invariants: within
-the number of sets that it may try, the first set that helps is the cheapest one that there is; beyond that number the
-set is one of which no pod can be spared. Both rest on this: what helps still helps with more pods gone, and costs more.
+Why it exists: choosing victims one by one can evict too many, or the wrong ones. Here sets are tried in the order of
+their cost, many at a time, until one helps. It must not know arrays; its caller judges the sets. Invariants: within the
+number of sets that it may try, it returns the cheapest set that helps; beyond that number it returns a set from which
+no pod can be dropped. Both rely on this: a set that helps still helps with more pods, and then costs more.
 """
 
 from collections.abc import Generator, Sequence
@@ -14,12 +14,12 @@ from accounting.answers.preemption.candidates import NodePod, importance
 from accounting.answers.preemption.order import Cost, cost_of
 from accounting.answers.preemption.victim_sets import Set, Ways
 
-#: Sets that are tried on one node before it settles for one of which no pod can be spared.
+#: The most sets tried on one node; after that it settles for a set from which no pod can be dropped.
 MOST_SETS = 4096
-#: Sets that are judged together, at first and at most. Most nodes are decided by the first few.
+#: Sets that are judged together, in the first round and at most. The first few decide most nodes.
 _AT_FIRST, _AT_ONCE = 16, 256
 
-#: Asks whether the pod fits once the pods of these sets are gone, and is told.
+#: Yields sets, and is sent whether the pod fits once each of them is gone.
 Search = Generator[list[Set], list[bool], "Victims | None"]
 
 
@@ -30,30 +30,30 @@ class Victims(NamedTuple):
     """The most important first."""
     cost: Cost
     limited: bool = False
-    """The search was cut off: no pod of the set can be spared, but there may be a cheaper set."""
+    """Whether the search stopped at its bound: no pod of the set can be dropped, but a cheaper set may exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Among whom victims are sought."""
+    """The candidates, and what matters about them."""
 
     candidates: tuple[NodePod, ...]
     """The most important first."""
     alike: tuple[object, ...]
-    """Of each candidate: equal for those of which it does not matter which one goes, but for their cost."""
+    """Per candidate: equal values for candidates that are interchangeable but for their cost."""
     cards: tuple[int, ...] | None
-    """Of each candidate: the cards that it frees, as bits. None: something else than cards is short too."""
+    """Per candidate: the cards that it frees, as bits. None if more than cards is short."""
     most_cards: int
-    """On how many cards the pod has its containers at most."""
+    """The most cards that the pod can use."""
     required: Set = ()
-    """Those that must be among the victims."""
+    """Candidates that must be among the victims."""
     allowed: Sequence[int] = ()
-    """Disruptions that each budget allows."""
+    """The disruptions that each budget allows."""
     most_sets: int = MOST_SETS
 
 
 def search(question: Question) -> Search:
-    """Look for the cheapest set that helps; None if not even all candidates together do."""
+    """Search for the cheapest set that helps; None if not even all candidates together do."""
     everyone = tuple(range(len(question.candidates)))
     if not everyone or not (yield [everyone])[0]:
         return None
@@ -71,7 +71,7 @@ def _victims(question: Question, chosen: Set, *, limited: bool = False) -> Victi
 
 
 def _in_order(question: Question, lowest: int) -> Search:
-    """Try sets in the order of cost; None when too many were tried."""
+    """Try sets in the order of cost; None if too many were tried."""
     ways = Ways(question.candidates, question.alike, question.allowed, question.required, lowest)
     if question.cards is not None:
         ways.keep_to_cards(question.cards, question.most_cards)
@@ -94,7 +94,7 @@ def _up_to(question: Question, level: int) -> Set:
 
 
 def _lowest_level(question: Question) -> Generator[list[Set], list[bool], int]:
-    """Return the lowest priority such that evicting everybody up to it helps; without that one no set does."""
+    """Return the lowest priority such that evicting all candidates up to it helps; every set that helps reaches it."""
     levels = sorted({pod.priority for pod in question.candidates})
     if len(levels) == 1:
         return levels[0]
@@ -103,7 +103,7 @@ def _lowest_level(question: Question) -> Generator[list[Set], list[bool], int]:
 
 
 def _spare(question: Question, chosen: Set) -> Generator[list[Set], list[bool], Set]:
-    """Leave out whoever can be spared: those under a budget first, then the most important (as reprievePod does)."""
+    """Drop pods that need not go: those under a budget first, then the most important (as reprievePod does)."""
     pods = question.candidates
     for at in sorted(chosen, key=lambda at: (not pods[at].budgets, at)):
         if at not in question.required:

@@ -1,11 +1,11 @@
-"""Sets of pods in the order of what evicting them costs.
+"""Sets of pods in the order of what their eviction costs.
 
-Why it exists: there are 2^n sets, so they are made when their turn comes, and those that cannot be the answer are left
+Why it exists: there are 2^n sets, so each is made only when its turn comes, and sets that cannot be the answer are left
 out. It must not know whether a set helps. Invariants: no set comes before a cheaper one; a set is left out only if it
-contains a cheaper answer, or if one that is cheaper and helps as much is not left out.
+contains a cheaper answer, or if a cheaper set that helps as much is kept.
 
-Left out are sets that pass over a cheaper pod that frees the same, and sets that free more cards than the pod has
-containers for: some victim would then free a card for nobody.
+Two kinds of sets are left out: those without a pod that is cheaper than one of theirs and frees the same, and those
+that free more cards than the pod can use, since some victim then frees a card for nothing.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from operator import and_
 from accounting.answers.preemption.candidates import NodePod
 from accounting.answers.preemption.order import Cost, cost_of, violations
 
-#: Places in the list of candidates, ascending but for those that are in every set.
+#: Places in the list of candidates, in ascending order, apart from those that are in every set.
 Set = tuple[int, ...]
 
 _LEAST = -(2**31)
@@ -34,7 +34,7 @@ class Ways:
         required: Set,
         lowest: int,
     ) -> None:
-        """`required`: are in every set. `lowest`: a set without a pod of at least this priority is no answer."""
+        """`required`: places that are in every set. `lowest`: each set has a pod of at least this priority."""
         self._pods = candidates
         self._allowed = allowed
         self._required = frozenset(required)
@@ -46,7 +46,7 @@ class Ways:
         self._twin = _cheaper_twins(candidates, alike)
         self._cards: Sequence[int] | None = None
         self._most_cards = 0
-        # A set with its cost, or the promise (True) of all sets that have one pod more.
+        # A set with its cost, or (True) a placeholder for all sets that have one pod more.
         self._heap: list[tuple[Cost, bool, Set, int]] = []
         if required:
             self._push(cost_of([candidates[at] for at in required], allowed), required, 0)
@@ -57,11 +57,11 @@ class Ways:
                 self._push(cost_of([pod], allowed), (at,), at + 1)
 
     def keep_to_cards(self, cards: Sequence[int], most: int) -> None:
-        """Leave out sets that free more than so many cards. `cards`: those that each candidate frees, as bits."""
+        """Leave out sets that free more than so many cards. `cards`: what each candidate frees, as bits."""
         self._cards, self._most_cards = cards, most
 
     def next(self, most: int) -> list[Set]:
-        """Return the next sets, the cheapest first; none only at the end."""
+        """Return the next sets, cheapest first; an empty list only at the end."""
         batch: list[Set] = []
         while self._heap and len(batch) < most:
             cost, is_promise, chosen, following = heappop(self._heap)
@@ -74,7 +74,7 @@ class Ways:
         return batch
 
     def _promise(self, cost: Cost, chosen: Set, following: int) -> None:
-        """Put the sets with one pod more where the cheapest of them may come."""
+        """Queue the sets with one pod more, at the least cost that any of them may have."""
         if following < len(self._pods):
             least = cost._replace(total=cost.total + self._least_after[following], number=cost.number + 1)
             heappush(self._heap, (least, True, chosen, following))
@@ -90,7 +90,7 @@ class Ways:
             if self._required or not least.uids:
                 cost = cost_of([self._pods[each] for each in larger], self._allowed)
             else:
-                # The first pod has the highest priority, and of those with it the earliest start.
+                # The first pod has the highest priority, and among equals the earliest start.
                 cost = Cost(
                     violations([self._pods[each] for each in larger], self._allowed) if self._budgets else 0,
                     least.highest,
@@ -135,7 +135,7 @@ def _coverable(sets: list[int], most: int) -> bool:
 
 
 def _cheaper_twins(candidates: Sequence[NodePod], alike: Sequence[object]) -> list[int | None]:
-    """Return for each candidate the one that frees the same and costs just less, if there is one."""
+    """Return for each candidate the next cheaper one that frees the same, None if there is none."""
     last: dict[object, int] = {}
     twin: list[int | None] = [None] * len(candidates)
     for at in sorted(range(len(candidates)), key=lambda at: _cheapness(candidates[at])):

@@ -1,4 +1,4 @@
-"""Binding pods: one write that carries the cards, and what became of it.
+"""Binding pods: one write that carries the cards, and finding out what became of it.
 
 It must not know HTTP servers.
 """

@@ -1,14 +1,14 @@
 """One bind, from the question to the answer.
 
-Why it exists: between "fits" and "is on the node with its cards" lies a network. It must not know how many binds there
-are, nor what happens when this process ends. Invariants: fitting and assuming happen without an await in between; the
-cards are in the Binding's annotations, so a pod is never on a node without them; success is answered only for an
-accepted Binding; a write without an answer stays assumed until a read or the watch decides; a definite refusal is
-forgotten; a node lock is held on only where the pod is, or may be, on the node. The states and what changes them are
-in `accounting.pod_state`.
+Why it exists: the network may fail between "the pod fits" and "the pod is on the node with its cards". It must not know
+other binds, nor what happens when this process ends. Invariants: fitting and assuming happen without an await in
+between; the cards are in the Binding's annotations, so a pod is never on a node without them; success is answered only
+for an accepted Binding; a pod whose write got no answer stays assumed until a read or the watch decides; a definite
+refusal is forgotten; a node lock is kept only where the pod is, or may be, on the node. `accounting.pod_state` has the
+states and what changes them.
 
 A scheduled pod costs one request to the API server, the Binding; with the node lock two, the lock and the Binding. A
-conflict costs a read and another try, a lost answer a read.
+conflict costs a read and another try, and a lost answer costs a read.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from extender.wire.extender_v1 import BindingArgs
 
 #: Share of httpTimeout that a bind may wait, for a node's lock or for an earlier bind's outcome.
 _WAIT_SHARE = 0.8
-#: Share of httpTimeout after which a bind answers in any case.
+#: Share of httpTimeout after which a bind always answers.
 _ANSWER_SHARE = 0.95
 _TRIES = 3
 
@@ -44,8 +44,8 @@ class BindSettings:
     http_timeout_seconds: float = 10.0
     """httpTimeout of the extender's stanza in the scheduler's configuration."""
     longest_write_seconds: float = math.inf
-    """A write starts only if the lease outlasts it, so this must be well below the lease's duration. One that takes
-    longer has no answer, and a read tells what became of it."""
+    """Limit of one write. A write starts only if the lease outlasts it, so this must be well below the lease's
+    duration. After this time a write counts as unanswered, and a read shows what became of it."""
     lock_mode: bool = True
     """Take HAMi's node lock, which HAMi's device plugin needs."""
     resolve_seconds: tuple[float, float] = (0.2, 5.0)
@@ -73,7 +73,7 @@ class _Attempt:
 
 
 class BindAttempts:
-    """Carries out binds, of one pod one after another."""
+    """Carries out binds. The caller runs the binds of one pod one after another."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class BindAttempts:
         return _GONE if read is None else read
 
     def _answer_without_write(self, pod: Pod, node: str) -> str | None:
-        """Return the answer for a pod that is bound or cannot be; None for one that can."""
+        """Return the answer for a pod that is bound or cannot be bound; None if it can be bound."""
         state, record = self._cluster.cache.state(pod.uid), self._cluster.cache.pods.get(pod.uid)
         if state is PodState.ASSUMED:
             return _EARLIER
@@ -156,7 +156,7 @@ class BindAttempts:
         return await self._fit_and_write(pod, attempt)
 
     async def _fit_and_write(self, pod: Pod, attempt: _Attempt) -> str:
-        """Bind a pod whose node is locked, if that is needed; the lock of a pod that is not there is released."""
+        """Bind a pod, with its node locked if that is needed; release the lock if the pod is not on the node."""
         try:
             error = await self._write_until_decided(pod, attempt)
         except Exception:
@@ -169,7 +169,7 @@ class BindAttempts:
         return error
 
     async def _write_until_decided(self, pod: Pod, attempt: _Attempt) -> str:
-        """Fit, assume and write the Binding; a pod that has changed meanwhile is read and tried again."""
+        """Fit, assume and write the Binding; a pod that has changed in between is read and tried again."""
         for _ in range(_TRIES):
             left = min(attempt.left(), self._settings.write_seconds)
             if left <= 0:
@@ -205,9 +205,9 @@ class BindAttempts:
         return outcome
 
     def _assume(self, pod: Pod, attempt: _Attempt) -> Pod | str:
-        """Fit the pod on the node and book it, in one step; returns it with its cards, or why not."""
+        """Fit the pod on the node and book it in one step; returns the pod with its cards, or why it has none."""
         if pod.asks:
-            # Waiting for a lock took time: the pod may have changed, may be bound or gone.
+            # Meanwhile, waiting for a lock, the pod may have changed, been bound or been deleted.
             known = self._cluster.pod(pod.uid)
             if known is None:
                 return _GONE
@@ -247,7 +247,7 @@ class BindAttempts:
         return read
 
     async def _unanswered(self, pod: Pod, answer: Answer | Unknown, attempt: _Attempt) -> str:
-        """Find out what became of the Binding, in the time that is left; beyond it that goes on without this bind."""
+        """Find out what became of the Binding in the time that is left; later this goes on without the bind."""
         self.unanswered += 1
         self._begin_settling(pod, attempt)
         if await self._settling.wait(pod.uid, attempt.answer_by):
@@ -263,7 +263,7 @@ class BindAttempts:
             self._settling.begin(Unsettled(pod.uid, pod.namespace, pod.name, *where))
 
 
-# What kube-scheduler shows as the pod's condition: what is in the way; what happens next.
+# kube-scheduler shows these texts as the pod's condition: what is in the way, and what happens next.
 _AGAIN = "it is tried again"
 _NOT_LEADER = f"NotLeader: this replica may not write now; {_AGAIN}"
 _EARLIER = f"Unknown: what became of an earlier Binding of the pod is not known yet; {_AGAIN}"
@@ -276,7 +276,7 @@ def _booked_on(pod: Pod, node: str, placement: Placement) -> Pod:
 
 
 def _may_have_happened(answer: Answer | Unknown) -> bool:
-    """Whether a write that was not answered with success was perhaps carried out all the same."""
+    """Whether a write that got no success may have been carried out all the same."""
     return answer.sent if isinstance(answer, Unknown) else answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 

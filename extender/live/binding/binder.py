@@ -1,8 +1,8 @@
-"""Binding pods on a live cluster: the single writer of cards.
+"""Binding pods on a live cluster: the only writer of cards.
 
-Why it exists: binds come many at once, outlive the request that asked for them, and must be settled before this process
-ends. It must not know HTTP servers, nor how one bind goes; that is in `bindattempt`. Invariants: of one pod one bind is
-under way at a time; a pod whose bind has failed has no claim; nothing is called settled that may still take effect.
+Why it exists: many binds run at once, outlive the requests that asked for them, and must be settled before this process
+ends. It must not know HTTP servers, nor how one bind works; that is in `attempt`. Invariants: at most one bind of a pod
+runs at a time; a pod whose bind has failed has no claim; a bind counts as settled only if it can no longer take effect.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _REQUEST_SECONDS = 5.0
 
 @dataclass(slots=True)
 class BindCounts:
-    """Outcomes so far, for metrics."""
+    """Numbers of outcomes so far, for metrics."""
 
     outcomes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     in_flight: int = 0
@@ -65,7 +65,7 @@ class Binder:
     async def bind(self, args: BindingArgs) -> str:
         """Bind a pod; returns "" when it is on that node with its cards, else why not.
 
-        The work goes on when the client hangs up, so that nothing stays half done.
+        The work goes on after the client disconnects, so that nothing stays half done.
         """
         task = asyncio.get_running_loop().create_task(self._bind(args))
         self._tasks.add(task)
@@ -73,9 +73,9 @@ class Binder:
         return await asyncio.shield(task)
 
     async def drain(self, seconds: float) -> bool:
-        """Wait for what is in flight, as a process does before it ends, and give the rest up.
+        """Wait for the binds in flight before this process ends, and cancel what is left.
 
-        Returns whether all of it is settled: then nothing that this process wrote can still take effect.
+        Returns whether all are settled: then nothing that this process wrote can still take effect.
         """
         end = asyncio.get_running_loop().time() + seconds
         while (pending := [*self._tasks, *self._settling.tasks]) and (left := _until(end)) > 0:
@@ -93,20 +93,20 @@ class Binder:
         return self._attempts.unanswered
 
     def seen(self, uid: str) -> None:
-        """The watch told of a pod, or a list did not name it."""
+        """Note that the watch showed a pod, or that a list did not name it."""
         self._settling.look(uid)
         self._read_unlisted(uid)
         if not self._cluster.knows(uid):
             self._locks.look_again()
 
     def _read_unlisted(self, uid: str) -> None:
-        """Read a pod that is bound but that a list did not name: it is gone, or newer than the list."""
+        """Read a bound pod that a list did not name: it is gone, or newer than the list."""
         entry = self._cluster.registry.entry(uid)
         if entry is not None and entry.unlisted and self._cluster.cache.state(uid) is PodState.BOUND:
             self._rereading.begin(uid)
 
     def contradicted(self, uid: str) -> None:
-        """A list shows a bound pod without a node: it is older than the Binding, or the Binding is lost."""
+        """Note that a list shows a bound pod without a node: it is older than the Binding, or the Binding is lost."""
         self._rereading.begin(uid)
 
     async def _bind(self, args: BindingArgs) -> str:
@@ -123,7 +123,7 @@ class Binder:
         return error
 
     def _end_claim(self, uid: str) -> None:
-        """End the claim of a pod whose bind has failed: kube-scheduler asks anew before it binds the pod again."""
+        """End the claim of a pod whose bind has failed: kube-scheduler will ask filter again first."""
         if self._cluster.cache.state(uid) is None:
             self._cluster.registry.end_claim(uid)
 

@@ -1,9 +1,9 @@
 """The claim of a pod whose bind waits for its node's lock.
 
-Why it exists: a claim ends by age, because kube-scheduler may have chosen another node, or given up. Of a bind that
-waits it is known where the pod goes, and with HAMi's lock it may wait for many seconds. Without its claim filter sends
-more pods to the node than fit there, and each of them waits for the lock only to be refused. It must not book anything.
-Invariant: while a bind waits, its pod has a claim on that node if it would fit there, and as before one at most.
+Why it exists: a claim ends by age, because kube-scheduler may have chosen another node or given up. While a bind waits,
+which with HAMi's lock may take many seconds, it is known where the pod goes. Without the claim filter would send more
+pods to the node than fit there, and each would wait for the lock only to be refused. It must not book anything.
+Invariant: while a bind waits, its pod has a claim on that node if it would fit there, and never more than one claim.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from extender.cluster import Cluster
 
 @asynccontextmanager
 async def claim_kept(cluster: Cluster, pod: Pod, node: str) -> AsyncIterator[None]:
-    """Keep a pod's claim on a node young."""
+    """Renew a pod's claim on a node until the block ends."""
     renewing = asyncio.get_running_loop().create_task(_renew(cluster, pod, node))
     try:
         yield

@@ -1,13 +1,13 @@
-"""Bindings that a process before this one had sent when it died.
+"""Ruling out Bindings that an earlier process had sent when it died.
 
 Why it exists: such a Binding may be carried out after this process has listed everything, and would then take cards
-that were given to somebody else meanwhile. Where no lease tells when that is over, this does. It must not know cards.
-Invariant: when it says that they are ruled out, every pod that was without a node has a newer version than any Binding
-of an earlier process can name, or is seen on its node, so none of them can be accepted unseen.
+that another pod got meanwhile. This rules it out where no lease shows when that is no longer possible. It must not know
+cards. Invariant: once it reports success, every pod that was without a node is on its node, or has a newer version than
+any Binding of an earlier process can name; so no such Binding can be accepted unseen.
 
 A process reads a pod's version before it binds it, so no Binding of a process that was dead when a list began names a
-newer version than that list shows. One PATCH per waiting pod moves it on. With very many waiting pods that takes
-longer, and wakes more of them, than waiting as long as a write may take.
+newer version than that list shows. One PATCH per waiting pod changes its version. With very many waiting pods it is
+faster, and wakes fewer of them, to wait for as long as a write may take.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from extender.kube.events import PodRef
 from extender.live.binding.reader import PodReader
 from extender.logs import logger
 
-#: Above that, waiting is better.
+#: With more waiting pods than this, waiting is better.
 _MOST_PODS = 500
 _AT_ONCE = 20
 _REQUEST_SECONDS = 5.0
@@ -25,14 +25,14 @@ _PAUSE_SECONDS = 0.1
 
 
 class LateBindings:
-    """Of pods that were told of without a node."""
+    """Rules out late Bindings of pods without a node."""
 
     def __init__(self, cluster: Cluster, reader: PodReader) -> None:
         self._cluster = cluster
         self._reader = reader
 
     async def rule_out(self, seconds: float) -> bool:
-        """Move every waiting pod on, right after a list; returns whether that was done within the time."""
+        """Change the version of every waiting pod, right after a list; returns whether that was done in time."""
         versions = self._waiting()
         if len(versions) > _MOST_PODS:
             return False
@@ -52,7 +52,7 @@ class LateBindings:
         return {uid: facts.resource_version for uid, facts in unbound if not facts.deleting}
 
     async def _move_on(self, uid: str, version: str, turns: asyncio.Semaphore) -> None:
-        """Try until the pod has another version, is bound or gone. Each of these shows in its version."""
+        """Try until the pod has another version, is bound or is gone; its version shows each of these."""
         async with turns:
             while self._reader.version(uid) == version:
                 pod = self._cluster.pod(uid)

@@ -1,8 +1,8 @@
-"""Reading single pods, and giving one another version.
+"""Reading single pods, and changing a pod's version.
 
-Why it exists: where the watch is too slow or cannot say, one pod is read, and a pod whose version has moved on can no
-longer be bound by a Binding that was made for an earlier one. It must not decide anything. Invariant: what it learns is
-recorded, and goes into the journal, as if the watch had told.
+Why it exists: where the watch is too slow or cannot tell, a single pod is read; and once a pod's version has changed, a
+Binding that names an earlier version is refused. It must not decide anything. Invariant: what it reads is recorded,
+also in the journal, as if the watch had sent it.
 """
 
 import json
@@ -23,7 +23,7 @@ from extender.wire import core_v1
 
 
 class PodReader:
-    """Reads pods and records what they say."""
+    """Reads pods and records them."""
 
     def __init__(
         self,
@@ -61,16 +61,17 @@ class PodReader:
         except msgspec.DecodeError as error:
             return Unknown(f"the pod does not decode: {error}")
         if wire.metadata is None or wire.metadata.uid != uid:
-            # Another pod of the same name; the watch will tell of it.
+            # Another pod has this name now; the watch will show it.
             self._gone(uid)
             return None
         self._cluster.events.pod_read.publish("put", body.decode())
         return self._informer.told(wire, by_read=True)
 
     async def move_on(self, ref: PodRef, version: str, timeout_seconds: float) -> bool:
-        """Give an unbound pod another version than that one, so that a Binding that names it is refused if it comes.
+        """Give an unbound pod another version, so that a Binding that names the given one is refused if it arrives.
 
-        Returns whether the pod is known to be beyond that version, bound or gone. The caller asks whether it may write.
+        Returns whether the pod is known to have another version, to be bound or to be gone. The caller must check that
+        it may write.
         """
         metadata = {
             "uid": ref.uid,

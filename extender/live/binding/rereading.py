@@ -1,9 +1,9 @@
 """Bound pods that a list contradicts.
 
-Why it exists: a list may be older than a bind, so what it says of a bound pod decides nothing; but an API server that
-was restored from a backup has lost Bindings that it had accepted, and those cards would stay booked for ever. It must
-not take anything away by what a list or a watch says. Invariant: a booking ends only by a read that began after the
-Binding was accepted, since such a read shows the Binding if it still exists.
+Why it exists: a list may be older than a bind, so it proves nothing about a bound pod. But an API server that was
+restored from a backup has lost Bindings that it had accepted, and their cards would stay booked for ever. It must not
+end a booking because of a list or a watch. Invariant: a booking ends only by a read that began after the Binding was
+accepted, since such a read shows the Binding if it still exists.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _ACCEPTED = (PodState.BOUND, PodState.ADDED)
 
 
 class Rereading:
-    """The reads under way."""
+    """The reads that are under way."""
 
     def __init__(
         self, cluster: Cluster, reader: PodReader, pauses: tuple[float, float], request_seconds: float
@@ -27,15 +27,15 @@ class Rereading:
         self._reader = reader
         self._pauses = pauses
         self._request_seconds = request_seconds
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # pod UID -> the reading of it
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # pod UID -> the task that reads it
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What is under way."""
+        """The tasks under way."""
         return list(self._tasks.values())
 
     def begin(self, uid: str) -> None:
-        """Read a bound pod, until an answer comes."""
+        """Read a bound pod until the API server answers."""
         if uid not in self._tasks and self._cluster.cache.state(uid) in _ACCEPTED:
             self._tasks[uid] = task = asyncio.get_running_loop().create_task(self._reread(uid))
             task.add_done_callback(lambda _: self._tasks.pop(uid, None))

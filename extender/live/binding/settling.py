@@ -1,9 +1,9 @@
-"""What became of a Binding that got no answer.
+"""Finding out what became of a Binding that got no answer.
 
-Why it exists: a write whose answer is lost, late or a 5xx may have happened, may still happen, or never will, and until
-that is known its cards belong to the pod. It must not choose cards. Invariants: the booking stays until a read or the
-watch shows what happened, or until it can no longer happen; a Binding is given up only when the pod's version has moved
-on, because every Binding names the version that it was made for.
+Why it exists: a write whose answer is lost, late or a 5xx may have happened, may still happen or may never happen, and
+until that is known the cards belong to the pod. It must not choose cards. Invariants: the booking stays until a read or
+the watch shows what happened, or until the Binding can no longer happen; a Binding is given up only when the pod has
+another version, because every Binding names the version that it was made for.
 
     read the pod:  on a node -> as its annotation says | gone -> released
                    no node, another version than the Binding named -> it can no longer be accepted: forgotten
@@ -25,7 +25,7 @@ from extender.logs import logger
 
 @dataclass(slots=True)
 class Unsettled:
-    """A bind whose outcome is not known. `version`: the one that its Binding named."""
+    """A bind whose outcome is not known. `version`: the pod's version that its Binding named."""
 
     uid: str
     namespace: str
@@ -54,7 +54,7 @@ class Settling:
         self._leadership = leadership
         self._pauses = pauses
         self._request_seconds = request_seconds
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # pod UID -> the reading of it
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # pod UID -> the task that reads it
         self._open: dict[str, Unsettled] = {}
 
     def __len__(self) -> int:
@@ -62,11 +62,11 @@ class Settling:
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What is under way."""
+        """The tasks under way."""
         return list(self._tasks.values())
 
     def begin(self, bind: Unsettled) -> None:
-        """Find out what became of a bind, until it is known."""
+        """Start to find out what became of a bind; this goes on until it is known."""
         if bind.uid not in self._open:
             self._open[bind.uid] = bind
             task = asyncio.get_running_loop().create_task(self._settle(bind))
@@ -74,7 +74,7 @@ class Settling:
             task.add_done_callback(lambda done: self._ended(bind.uid, done))
 
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
-        # Meanwhile another bind of the pod may be under way.
+        # By now another bind of the pod may be under way.
         if self._tasks.get(uid) is task:
             del self._tasks[uid]
 
@@ -89,7 +89,7 @@ class Settling:
         return task.done()
 
     def look(self, uid: str) -> None:
-        """The watch told of a pod."""
+        """Note that the watch showed a pod."""
         if uid in self._open:
             self._open[uid].look.set()
 
@@ -112,7 +112,7 @@ class Settling:
             await self._locks.release(bind.lock)
 
     def _is_known(self, bind: Unsettled) -> bool:
-        """Whether the watch has told already."""
+        """Whether the watch has already shown what happened."""
         return self._cluster.cache.state(bind.uid) in (None, PodState.ADDED)
 
     async def _look_at(self, bind: Unsettled) -> bool:
@@ -127,7 +127,7 @@ class Settling:
         return self._is_known(bind)
 
     async def _move_on(self, bind: Unsettled) -> bool:
-        """Give the pod another version, so that the Binding is refused if it comes; returns whether that is done."""
+        """Give the pod another version, so that the Binding is refused if it arrives; returns whether that is done."""
         if not self._leadership.may_write(self._request_seconds):
             return False
         return await self._reader.move_on(

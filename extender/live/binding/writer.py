@@ -1,8 +1,9 @@
 """The Binding that puts a pod on a node with its cards, in one write.
 
-Why it exists: a pod must never be on a node without its cards, so both are in one request, and what the API server
-would store and then refuse for ever is refused before. It must not know what is booked. Invariants: the Binding names
-the pod's UID and version, so it is refused for any other; every key that belongs to the scheduler is written.
+Why it exists: a pod must never be on a node without its cards, so one request carries both. Annotations that would make
+the API server refuse every later update of the pod are refused here first. It must not know what is booked. Invariants:
+the Binding names the pod's UID and version, so it is refused for any other; every key that belongs to the scheduler is
+written.
 """
 
 import json
@@ -23,7 +24,7 @@ from extender.live.leading import Leadership
 
 
 class BindingWriter:
-    """Writes Bindings. Pods are given as they are to be: with their node and their cards."""
+    """Writes Bindings. Each pod is given with the node and the cards that it is to have."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class BindingWriter:
         self._lock_mode = lock_mode
 
     def refusal(self, pod: Pod) -> str | None:
-        """Return why a pod's annotations must not be written."""
+        """Return why a pod's annotations must not be written; None if they may be."""
         annotations = self._annotations(pod)
         illegal = first_illegal_key(annotations)
         if illegal is not None:
@@ -71,7 +72,7 @@ class BindingWriter:
         return await self._client.request("POST", path, body=fenced, timeout_seconds=timeout_seconds)
 
     def _may_write_now(self) -> bool:
-        """Whether a Binding may still leave, whatever has passed since bind asked."""
+        """Whether a Binding may still be sent; checked again just before its bytes leave."""
         return self._leadership.may_write(0)
 
     def _annotations(self, pod: Pod) -> dict[str, str]:

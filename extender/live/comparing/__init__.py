@@ -1,6 +1,6 @@
 """Comparing the cache with the API server.
 
-It reports; it must not change the cache.
+It only reports, and must not change the cache.
 """
 
 from extender.live.comparing.comparing import Comparer, CompareSettings, Comparison

@@ -1,8 +1,8 @@
-"""Comparing what the extender believes with what the API server has.
+"""Comparing the cache with the objects of the API server.
 
-Why it exists: a watch that lost an event, or a bug, shows nowhere else until a card is given twice. It must not change
-anything. Invariants: only what still differs after the watch had time to catch up is a difference; the comparison
-takes a bounded time and says so when it could not end; the event loop is never kept for more than a few milliseconds.
+Why it exists: a lost watch event or a bug would show nowhere else until a card is given out twice. It must not change
+anything. Invariants: only what still differs after the watch had time to catch up is a difference; a comparison takes a
+bounded time, and says so if it could not finish; the event loop is never blocked for more than a few milliseconds.
 
     LIST everything, compare each object -> where they differ: wait, GET it, compare again (three times) -> difference
 """
@@ -24,16 +24,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CompareSettings:
-    """Bounds, with the reasons."""
+    """Bounds of a comparison, with their reasons."""
 
     lists: ListSettings = field(default_factory=ListSettings)
     limit_seconds: float = 60.0
-    """100,000 pods take about 15 s; a person waits for the answer."""
+    """Limit of a whole comparison. 100,000 pods take about 15 s, and a person waits for the answer."""
     waits_seconds: tuple[float, ...] = (0.2, 0.5, 1.0)
-    """Before each look at what differed. A watch is behind by milliseconds."""
+    """Pause before each further look at what differed. A watch lags by milliseconds."""
     request_seconds: float = 5.0
     most: int = 100
-    """Objects that are looked at again and shown; with more, the cache is to be listed anew anyway."""
+    """How many objects are read again and shown. With more differences the cache must be listed again anyway."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Comparison:
     differences: list[Json] = field(default_factory=list)
     objects: int = 0
     differing: int = 0
-    """Objects that differ; more than are shown when there are many."""
+    """Number of objects that differ; it may exceed the number shown."""
     why_incomplete: str = ""
     paths: set[str] = field(default_factory=set)
     """The lists in which something differs."""
@@ -62,7 +62,7 @@ class Comparison:
 
 
 class Comparer:
-    """Compares all views of one cluster. Those who ask at the same time share one comparison."""
+    """Compares all views of one cluster. Callers that ask at the same time share one comparison."""
 
     def __init__(self, client: KubeClient, views: Sequence[View], settings: CompareSettings | None = None) -> None:
         self._client = client
@@ -115,7 +115,7 @@ class Comparer:
             found.paths.add(view.path)
 
     async def _suspects(self, view: View, found: Comparison) -> dict[str, Any]:
-        """List everything; return what does not look the same, with what the API server says of it."""
+        """List everything; return the objects that look different, as the API server has them."""
         before, listed, suspects, pace = view.known(), set[str](), dict[str, Any](), Pace()
 
         def look(seen: Seen) -> None:
@@ -138,7 +138,7 @@ class Comparer:
         return suspects
 
     async def _read_again(self, view: View, identity: str, value: Any) -> Any:  # noqa: ANN401 - a value of the view
-        """Return what the API server says of one object now; what cannot be read stays as it was."""
+        """Return one object as the API server has it now; unchanged if it cannot be read."""
         path = view.path_of(identity, value)
         if path is None:
             return value

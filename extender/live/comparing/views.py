@@ -1,7 +1,7 @@
-"""What the cache and the API server each say of one object, in a form that can be compared and shown.
+"""One object in the cache and at the API server, in a form that can be compared and shown.
 
-It must not do I/O. Invariants: what concerns no cards is None on both sides; a pod whose bind is being decided is on
-nobody's side yet.
+It must not do I/O. Invariants: an object that concerns no cards is None on both sides; a pod whose bind is being
+decided counts on neither side.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,34 +31,34 @@ class Seen(NamedTuple):
 
 
 class View(Protocol):
-    """One resource."""
+    """How to compare the objects of one resource."""
 
     path: str
     query: Mapping[str, str]
 
     def known(self) -> set[str]:
-        """Return what the cache knows of, and forget what was read before."""
+        """Return the keys that the cache knows, and forget what was read before."""
 
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
-        """Read an object of a list; None if it does not decode, or is part of something that `rest` returns."""
+        """Read an object of a list; None if it does not decode, or if `rest` returns it as part of a whole."""
 
     def rest(self) -> Iterable[Seen]:
-        """Return, after a list, what needed all of it."""
+        """Return, after a list, the objects that only the whole list determines."""
 
     def path_of(self, identity: str, value: Any) -> str | None:  # noqa: ANN401 - a value of this view
-        """Return where the object can be read alone; None if nobody knows its name any more."""
+        """Return the path at which the object can be read alone; None if its name is no longer known."""
 
     def read_again(self, identity: str, body: bytes) -> Any:  # noqa: ANN401 - a value of this view
-        """Return what the answer to a read of `path_of` says of the object."""
+        """Return the object in the answer to a read of `path_of`."""
 
     def cached(self, identity: str) -> Any:  # noqa: ANN401 - a value of this view
-        """Return what the cache says."""
+        """Return the object as the cache has it."""
 
     def agrees(self, identity: str, value: Any) -> bool:  # noqa: ANN401 - a value of this view
         """Whether the cache says of an object what it should, when the API server says `value`."""
 
     def is_open(self, identity: str) -> bool:
-        """Whether nobody can say yet what is right."""
+        """Whether it cannot be decided yet which side is right."""
 
     def shown(self, identity: str, cached: Any, value: Any) -> Json:  # noqa: ANN401 - values of this view
         """Return a difference as JSON."""
@@ -82,7 +82,7 @@ class PodView:
         self._cluster = cluster
 
     def known(self) -> set[str]:
-        """Every pod that anybody told of."""
+        """Return the UID of every known pod."""
         return set(self._cluster.registry.uids)
 
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
@@ -142,7 +142,7 @@ class PodView:
         return same and _covers(cached.held, value.held)
 
     def is_open(self, identity: str) -> bool:
-        """While its bind is being decided."""
+        """Return whether its bind is being decided."""
         return self._cluster.cache.state(identity) is PodState.ASSUMED
 
     def shown(self, identity: str, cached: _PodValue | None, value: _PodValue | None) -> Json:
@@ -153,7 +153,7 @@ class PodView:
 
 
 def _covers(larger: Iterable[DeviceUse], smaller: Iterable[DeviceUse]) -> bool:
-    """Whether one holding is in no dimension of any card less than another."""
+    """Whether one holding is at least as large as another in every dimension of every card."""
     uses = {use.uuid: use for use in larger}
     return all(
         use.uuid in uses and all(a >= b for a, b in zip(uses[use.uuid][1:], use[1:], strict=True)) for use in smaller
@@ -252,7 +252,7 @@ class QuotaView:
         return set(self._cluster.quotas.namespaces())
 
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
-        """Take one object; what it means shows in `rest`."""
+        """Collect one object; `rest` returns the result."""
         with suppress(msgspec.DecodeError):
             wire = msgspec.json.decode(raw, type=core_v1.ResourceQuota)
             if not misnamed(wire.metadata):

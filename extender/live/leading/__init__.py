@@ -1,4 +1,4 @@
-"""Who may write: the Lease, leader election, and following kube-scheduler's Lease.
+"""Which replica may write: the Lease, leader election, and following kube-scheduler's Lease.
 
 It must not know pods.
 """

@@ -1,9 +1,9 @@
-"""Leading when the kube-scheduler on the same host does, by its Lease.
+"""Leading while the kube-scheduler on the same host leads, by kube-scheduler's Lease.
 
-Why it exists: beside a kube-scheduler, in its pod, an election of one's own would only disagree with it. It must not
-write the Lease. Invariant: this process counts on the Lease for a shorter time than its holder does, and on a new
-holder only when whatever an earlier one's extender counted on is over. A term in which an ended process of this pod has
-led needs no waiting: nobody else held the Lease since.
+Why it exists: in kube-scheduler's pod, a separate election could only disagree with kube-scheduler's. It must not write
+the Lease. Invariant: this process relies on the Lease for a shorter time than its holder does, and on a new holder only
+when the time has passed for which an earlier holder's extender may rely on it. There is no wait in a term in which an
+ended process of this pod has led, since nobody else held the Lease since.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from extender.logs import logger
 
 
 class LeaseFollower(LeaseHolder):
-    """Leadership of the kube-scheduler beside us: its Lease names its host as `<hostname>_...`.
+    """Leads while the kube-scheduler beside us does: its Lease names its host as `<hostname>_...`.
 
-    Its scheduler sends binds to this extender only, so the extender may write while its scheduler leads. What the
-    Lease shows is younger than it seems: a renewal that is first seen now happened after the last look that did not
-    show it, and only that is certain.
+    That scheduler sends binds only to this extender, so the extender may write while the scheduler leads. A renewal
+    that is first seen now may have happened at any time since the last look that did not show it, so it counts from
+    that look.
     """
 
     def __init__(
@@ -36,11 +36,12 @@ class LeaseFollower(LeaseHolder):
         self._hostname = hostname
         self._predecessors = predecessors
         self._seen: Lease | None = None
-        self._looked_at = NEVER  # when the last look that showed `_seen` began
+        self._looked_at = NEVER  # when the last look that showed `_seen` began (loop time)
         self._others_end = NEVER
 
     def _pause_seconds(self) -> float:
-        # What is lost between two looks is lost for the lease. Who need not wait for others waits for a renewal only.
+        # The time between two looks is lost for the lease. A process that need not wait for others waits only for a
+        # renewal.
         waits_for_a_renewal = self._term is None and self._seen is not None and self._was_led(self._seen)
         return self._settings.retry_seconds / (8 if waits_for_a_renewal else 2)
 
@@ -59,11 +60,11 @@ class LeaseFollower(LeaseHolder):
                 self._step_down("the kube-scheduler of this host does not hold the Lease")
 
     def _follow(self, lease: Lease) -> None:
-        """The Lease is our scheduler's."""
+        """Take the Lease over from our scheduler, which holds it."""
         duration = lease.duration_seconds(self._settings.duration_seconds)
         if self._seen is None or self._seen.term != lease.term:
             if not self._is_next(lease) and not self._was_led(lease):
-                # Until just now another may have held it, whose extender counts on its lease to its end.
+                # Until just now another host may have held it, whose extender relies on its lease until the end.
                 self._others_end = self._clock() + duration + self._settings.write_deadline_seconds
             if self._term is not None:
                 self._step_down("the Lease has changed hands")
@@ -76,16 +77,16 @@ class LeaseFollower(LeaseHolder):
             await asyncio.to_thread(self._predecessors.note_led, term)
 
     def _was_led(self, lease: Lease) -> bool:
-        """Whether a process before this one, which has ended, led in this very term."""
+        """Whether an earlier process of this pod, which has ended, led in this term."""
         return self._predecessors is not None and self._predecessors.led == lease.term
 
     def _is_next(self, lease: Lease) -> bool:
-        """Whether nobody held the Lease between the scheduler of this host that was seen last and this one."""
+        """Whether nobody held the Lease between this scheduler of our host and the one that was seen before."""
         seen = self._seen
         return seen is not None and lease.term == seen.term._replace(transitions=seen.term.transitions + 1)
 
     def _is_given_up(self, lease: Lease) -> bool:
-        """Whether nobody has held the Lease since the scheduler of this host gave it up."""
+        """Whether nobody has held the Lease since our host's scheduler gave it up."""
         return not lease.holder and self._seen is not None and lease.term == self._seen.term
 
     def _is_ours(self, lease: Lease) -> bool:

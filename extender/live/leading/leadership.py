@@ -1,17 +1,18 @@
-"""Who may write: what leader election and following another's Lease have in common.
+"""Whether this process may write: the common part of leader election and of following a Lease.
 
 Why it exists: two replicas must never both give out a card. It must not know cards. Invariants:
 
-- A lease counts until `renewed + duration` on this process's own clock, from before the request was sent. Whoever
-  cannot renew in time stops being leader by itself, and a process that was stopped sees it at its next instruction:
-  every question looks at the clock. Nothing of another's clock is trusted, only that its Lease did not change.
+- A lease counts until `renewed + duration` on this process's own clock, from before the request was sent. A process
+  that cannot renew in time stops being leader by itself, even after it was suspended, because every question checks the
+  clock. The clocks of other processes are not trusted, only that their Lease has not changed.
 - A write starts only if the lease outlasts the write's deadline.
-- A new leader is ready only after the old lease's end, after lists that began then, and after no write that an earlier
-  leader had sent can take effect unseen: it waits for as long as a write may take, or rules late Bindings out. A leader
-  whose lease lapsed goes on as if nothing had been only if nobody else held the Lease meanwhile (the same `Term`).
-- Renewing goes on while a new leader prepares, and preparing can be broken off at any point.
+- A new leader is ready only when the old lease has ended, it has listed everything since, and no write of an earlier
+  leader can take effect unseen any more: it waits for as long as a write may take, or rules late Bindings out. A leader
+  whose lease lapsed continues without this only if nobody else held the Lease meanwhile (the same `Term`).
+- Renewing goes on while a new leader prepares, and preparing can be cancelled at any point.
 
-What no lease can fence, a process stopped between the question and the write, shows as over-committed cards.
+No lease can stop a process that is suspended between the question and the write; its effect shows as over-committed
+cards.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ _OTHERS_UNKNOWN = True
 
 Clock = Callable[[], float]
 OnElected = Callable[[bool], Awaitable[None]]
-"""What a new leader does before it leads. The argument: whether nothing tells when the writes of a process before this
-one are over."""
+"""What a new leader does before it leads. The argument says whether writes of an earlier process may still arrive at an
+unknown time."""
 
 
 class Leadership(Protocol):
@@ -45,7 +46,7 @@ class Leadership(Protocol):
 
 
 class SoleLeader:
-    """Leadership of a single replica, which needs no lease; a process before it may have left writes under way."""
+    """Leadership of a single replica, without a lease; an earlier process may have left writes under way."""
 
     def __init__(self, on_elected: OnElected) -> None:
         self._on_elected = on_elected
@@ -83,7 +84,7 @@ def steady_seconds() -> float:
 
 
 class LeaseHolder:
-    """What both kinds of leadership share: until when, since which term, and preparing for one.
+    """The common part of both kinds of leadership: until when, in which term, and preparing for a term.
 
     standby --a new term--> preparing (wait, list) --> leading
        ^                         |                       |  time passes `until`: no answers, no writes,
@@ -115,7 +116,7 @@ class LeaseHolder:
     # -- running --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look after the Lease until cancelled."""
+        """Get, renew and watch the Lease until cancelled."""
         while True:
             try:
                 await self._round()
@@ -131,19 +132,19 @@ class LeaseHolder:
         raise NotImplementedError
 
     def _pause_seconds(self) -> float:
-        # Candidates that ask in step disturb each other.
+        # Random, because candidates that ask at the same moment disturb each other.
         return self._settings.retry_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
     def _hold(self, term: Term, until: float, others_end: float, *, others_unknown: bool = False) -> None:
-        """The lease counts until then. In a new term, another's writes may come until `others_end`.
+        """Note that the lease counts until then. In a new term, writes of others may arrive until `others_end`.
 
-        `others_unknown`: beside these there may be some that no Lease tells of.
+        `others_unknown`: processes that no Lease names may have left writes as well.
         """
         self._until = max(self._until, until)
         if term != self._term:
             self._cancel_preparing()
             self._term, self._ready = term, False
-            # At least as long as a write may take: then the Lease can be given up whoever wrote before.
+            # At least as long as a write may take: after that the Lease can be given up, whoever wrote before.
             longest = max(self._settings.prepare_seconds, self._settings.write_deadline_seconds)
             self._prepared_by = max(self._clock(), others_end) + longest
             self.elections += 1
@@ -152,7 +153,7 @@ class LeaseHolder:
             )
 
     async def _prepare(self, others_end: float, *, others_unknown: bool) -> None:
-        """Wait until no write of an earlier leader can still come, list everything, then answer."""
+        """Wait until no write of an earlier leader can arrive any more, list everything, then answer."""
 
         async def prepare() -> None:
             await self._sleep_until(others_end)
@@ -165,17 +166,17 @@ class LeaseHolder:
         logger().info("leading", term=self._term)
 
     async def _on_led(self, term: Term) -> None:
-        """Called before a term's first write: nobody else's can come unseen any more."""
+        """Called before a term's first write, when no write of another process can arrive unseen any more."""
 
     async def _sleep_until(self, moment: float) -> None:
-        # The event loop's clock is another one and may run ahead by some microseconds.
+        # The event loop's clock is a different one, and may be ahead by some microseconds.
         left = moment - self._clock()
         while left > 0:
             await asyncio.sleep(left)
             left = moment - self._clock()
 
     def _step_down(self, why: str) -> None:
-        """Another may lead now."""
+        """Note that another process may lead now."""
         if self._term is not None:
             logger().warning("not leading any more", why=why)
         self._until, self._term, self._ready = NEVER, None, False

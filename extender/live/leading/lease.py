@@ -1,9 +1,9 @@
 """The Lease object: reading it, writing it, and whose it is.
 
 Why it exists: two kinds of leadership read the same object. It must not decide who leads. Invariants: a write carries
-the resourceVersion that was read, so of two writers one is refused; labels, owners and fields of others survive it.
-Source: client-go's leader election for the meaning of the fields; every holder but a renewed one raises
-leaseTransitions, so an equal number on an equal object means that nobody else held it in between.
+the resourceVersion that was read, so of two writers one is refused; a write keeps labels, owners and fields of others.
+Source: client-go's leader election for the meaning of the fields. Every new holder raises leaseTransitions, so an equal
+number on an equal object means that nobody else held it in between.
 """
 
 import math
@@ -23,25 +23,25 @@ _SETTLED = "gpu-extender.io/settled-term"
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Times."""
+    """Times of leases, in seconds."""
 
     namespace: str = "kube-system"
     name: str = "gpu-extender"
     duration_seconds: float = 6.0
-    """Of the time that a standby waits after its leader was killed, the larger part; a leader that misses two renewals
-    keeps it. An API server that is away for longer costs no leadership: nobody else gets the Lease meanwhile."""
+    """Duration of a lease: most of the time that a standby waits after its leader was killed. A leader may miss two
+    renewals. If the API server is away for longer, leadership stays, since nobody else can get the Lease meanwhile."""
     retry_seconds: float = 2.0
     request_timeout_seconds: float = 5.0
     write_deadline_seconds: float = 0.0
-    """How long a new leader waits after the old lease's end for what its holder had sent. 0: it does not wait, and
-    rules late Bindings out like those of a process that no Lease tells of."""
+    """How long a new leader waits, after the old lease's end, for what its holder had sent. 0: it does not wait, but
+    rules late Bindings out as for a process that no Lease names."""
 
     prepare_seconds: float = 60.0
-    """Whoever holds the Lease and cannot list everything for so long serves nobody, and gives it up."""
+    """A holder that cannot list everything within this time gives the Lease up."""
 
     @property
     def timeout_seconds(self) -> float:
-        """Limit of one request: three that hang one after another end a lease, one does not."""
+        """Limit of one request: one that hangs costs no lease, three in a row do."""
         return min(self.request_timeout_seconds, self.duration_seconds / 3)
 
 
@@ -52,7 +52,7 @@ class Term(NamedTuple):
     transitions: int
 
 
-#: As the API's types; what is larger no API server writes, and Python would neither convert nor encode it.
+#: The range of the API's types. No API server writes larger numbers, and Python could neither convert nor encode them.
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
@@ -85,17 +85,17 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """Who holds it; empty when nobody does."""
+        """The holder's identity; empty if there is no holder."""
         return self.spec.holderIdentity or ""
 
     @property
     def term(self) -> Term:
-        """Which holder's time this is."""
+        """The holder's term."""
         return Term(str(self.metadata.get("uid") or ""), self.spec.leaseTransitions or 0)
 
     @property
     def is_settled(self) -> bool:
-        """Whether its last holder gave it up and will not write any more; an empty holder alone may be anybody's."""
+        """Whether its last holder gave it up after its last write; an empty holder alone does not prove that."""
         noted = (self.metadata.get("annotations") or {}).get(_SETTLED)
         return not self.holder and noted == str(self.term.transitions)
 
@@ -109,7 +109,7 @@ class Missing(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Nothing was learned: no answer, or one that is no Lease."""
+    """Nothing is known: there was no answer, or one that is no Lease."""
 
     status: int
     why: str
@@ -129,12 +129,12 @@ class LeaseClient:
         return await self._send("GET", self._path, None)
 
     async def hold(self, identity: str, before: Lease | None) -> Lease | Missing | Failed:
-        """Write that `identity` holds it from now on; `before` is what is replaced."""
+        """Write that `identity` holds the Lease from now on, in place of `before`."""
         known = _Spec() if before is None else before.spec
         renewed, now = known.holderIdentity == identity, _micro_time()
         spec = _Spec(
             holderIdentity=identity,
-            # Never shorter than what this process itself counts on.
+            # Never shorter than what this process itself relies on.
             leaseDurationSeconds=max(1, math.ceil(self._settings.duration_seconds)),
             acquireTime=known.acquireTime if renewed and known.acquireTime else now,
             renewTime=now,
@@ -145,7 +145,7 @@ class LeaseClient:
         return await self._write(spec, before)
 
     async def free(self, before: Lease) -> Lease | Missing | Failed:
-        """Write that nobody holds it, and that nothing its holder wrote can still take effect."""
+        """Write that nobody holds the Lease, and that no write of its last holder can still take effect."""
         known, annotations = before.spec, dict(before.metadata.get("annotations") or {})
         annotations[_SETTLED] = str(before.term.transitions)
         spec = _Spec(
@@ -194,5 +194,5 @@ def _read(answer: Answer | Unknown) -> Lease | Missing | Failed:
 
 
 def _micro_time() -> str:
-    """Return the time as the API writes a MicroTime. Nobody's decision depends on it."""
+    """Return the time as the API writes a MicroTime. No decision depends on it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

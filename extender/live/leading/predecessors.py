@@ -1,10 +1,10 @@
-"""Proof that the processes before this one have ended.
+"""Proof that earlier processes of this pod have ended.
 
-Why it exists: a Lease says only how long to wait for its holder. A process that was killed and is started again in the
+Why it exists: a Lease says only how long to wait for its holder, but a process that was killed and restarted in the
 same pod need not wait for itself. It must not know the Lease. Invariants: every name in the file was written by a
-process that held the file's lock, and the lock ends with its process, so whoever holds it now knows that all others are
-gone; a file that is locked, of another pod or not readable proves nothing. The file lies in a volume of the pod's own
-(an emptyDir) and on a local disk: locks of network file systems may outlive or forget their holders.
+process that held the file's lock, and the lock ends with its process, so the present holder knows that all others have
+ended; a file that is locked, of another pod or unreadable proves nothing. The file must be in a volume of this pod
+alone (an emptyDir) and on a local disk, because locks of network file systems may outlive or forget their holders.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from extender.live.leading.lease import Term
 from extender.logs import logger
 
 _LONGEST_BYTES = 2**16
-#: More restarts than that within one lease nobody sees.
+#: Identities that are kept; there are never more restarts than this within one lease.
 _MOST_IDENTITIES = 50
 
 
@@ -28,7 +28,7 @@ class _Known(msgspec.Struct):
 
 
 class Predecessors:
-    """The processes that held a lock before this one, which holds it until it ends."""
+    """The processes that held the file's lock before this one. This process holds it until it ends."""
 
     def __init__(self, file: int, known: _Known) -> None:
         self._file = file
@@ -36,11 +36,11 @@ class Predecessors:
         self.gone = frozenset(known.identities)
         """Identities on the Lease whose processes have ended."""
         self.led = known.led
-        """The last term that one of them led in."""
+        """The last term in which one of them led."""
 
     @classmethod
     def take(cls, path: str, pod_uid: str, identity: str) -> Self | None:
-        """Take the lock, and note that this process held it under that identity; None if another process holds it.
+        """Take the lock, and note that this process held it as `identity`; None if another process holds it.
 
         Raises OSError if the file cannot be opened or written.
         """
@@ -57,17 +57,18 @@ class Predecessors:
         return taken
 
     def note_led(self, term: Term) -> None:
-        """Note that this process leads in that term, and that no write of another can come in it any more."""
+        """Note that this process leads in that term, and that no write of another process can arrive in it."""
         self._write(_Known(self._known.pod_uid, self._known.identities, term))
 
     def close(self) -> None:
-        """Give the lock up, as the end of the process does."""
+        """Release the lock, as the end of the process does."""
         os.close(self._file)
 
     def _write(self, known: _Known) -> None:
         self._known = known
         text = msgspec.json.encode(known)
-        # In place, for the lock is the file's, not the name's. What is cut off does not decode, and proves nothing.
+        # Written in place, because the lock is on the file, not on its name. A truncated text does not decode and
+        # proves nothing.
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text, 0)
 

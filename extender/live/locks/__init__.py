@@ -1,4 +1,4 @@
-"""HAMi's node lock, and fair queues by key.
+"""HAMi's node lock, and a fair queue per key.
 
 It must not know cards.
 """

@@ -1,7 +1,7 @@
 """One at a time per key, in the order of arrival.
 
 Why it exists: binds of one pod must not overlap, and binds on one locked node must be served in order. It must not know
-what is waited for. Invariants: whoever waits holds nothing; a key that nobody uses leaves nothing behind.
+what the callers wait for. Invariants: a waiting caller holds nothing; an unused key leaves nothing behind.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 
 class FairQueue:
-    """Queues, one per key."""
+    """A queue of callers for each key."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -21,9 +21,9 @@ class FairQueue:
 
     @asynccontextmanager
     async def wait(self, key: str, deadline: float | None = None) -> AsyncIterator[bool]:
-        """Wait for this caller's turn, at most until `deadline` (loop time); enters with False if it did not come.
+        """Wait for this caller's turn, at most until `deadline` (loop time); the block gets whether it came.
 
-        asyncio's lock wakes its waiters in the order in which they came.
+        Relies on asyncio's lock, which wakes its waiters in the order in which they came.
         """
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1

@@ -1,9 +1,9 @@
-"""Whose a node lock is, and whether it still keeps others out.
+"""Who owns a node lock, and whether it still keeps others out.
 
-Why it exists: a lock that is left behind closes its node for five minutes, and one that is broken too early makes two
-pods swap cards. It must not write. Invariants: a lock whose owner is gone, finished or has given up is stale at once;
-what cannot be found out keeps the lock. Source: HAMi v2.10 nodelock: `<RFC 3339 time>,<namespace>,<name>`, older
-releases wrote the time only.
+Why it exists: a lock that was left behind closes its node for five minutes, and a lock that is broken too early makes
+two pods swap cards. It must not write. Invariants: a lock whose owner is gone, finished or has given up is stale at
+once; if that cannot be found out, the lock counts. Source: HAMi v2.10 nodelock: `<RFC 3339 time>,<namespace>,<name>`,
+older releases wrote the time only.
 """
 
 import asyncio
@@ -19,27 +19,27 @@ from extender.kube.client import Answer, KubeClient
 from extender.kube.paths import PODS, api_path
 from extender.wire.names import why_no_label, why_no_subdomain
 
-#: HAMi's own limit; whatever holds a lock longer has failed. The same for a time that far in the future.
+#: HAMi's own limit: an owner that holds a lock longer has failed. It also applies to a time that far in the future.
 EXPIRY = timedelta(minutes=5)
-#: Lock and Binding are written within one httpTimeout. An owner that another scheduler looks after, and that is not on
-#: the node by then, has been given up. Of our own pods we know at once.
+#: Lock and Binding are written within one httpTimeout. If another scheduler's pod is not on the node by then, its bind
+#: has failed. For our own pods that is known at once.
 ABANDONED = timedelta(seconds=20)
 _REQUEST_SECONDS = 5.0
 
 
 class OwnerState(Enum):
-    """What this process, the only one that binds, knows of the pod that a lock names."""
+    """What this process, the only one that binds our pods, knows of a lock's owner."""
 
     UNKNOWN = "unknown"
-    """It does not exist, is told of late, or is not ours."""
+    """It does not exist, is not ours, or the watch has not shown it yet."""
     ELSEWHERE = "elsewhere"
-    """It is ours and not on this node, no bind to it is under way, and none of an earlier process can still come."""
+    """It is ours and not on this node, and no bind to this node is under way or can still arrive."""
     BOOKED = "booked"
     """It is on this node, or may be."""
 
 
 class LockOwner(NamedTuple):
-    """Who holds a lock, and since when."""
+    """Who holds a lock, and since when. Names are empty in the old form of the lock."""
 
     since: datetime
     namespace: str
@@ -72,7 +72,7 @@ def parse_lock(text: str) -> LockOwner | None:
     if len(parts) == 1:
         return LockOwner(since, "", "")
     namespace, name = parts[1:]
-    # Whoever may annotate a node writes these, and they become part of a path.
+    # Anybody who may annotate the node can write these names, and they become part of a path.
     return None if why_no_label(namespace) or why_no_subdomain(name) else LockOwner(since, namespace, name)
 
 
@@ -87,7 +87,7 @@ class LockOwners:
         self._now = now
 
     async def blocking(self, node: str, text: str | None, asking: LockOwner, deadline: float) -> str | None:
-        """Return who keeps `asking` from the lock now; None if it is free, ours or stale."""
+        """Return who keeps `asking` from getting the lock now; None if it is free, ours or stale."""
         owner = None if text is None else parse_lock(text)
         if owner is None or owner[1:] == asking[1:]:
             return None
@@ -103,9 +103,9 @@ class LockOwners:
         return f"{owner.namespace}/{owner.name}"
 
     async def _is_over(self, node: str, owner: LockOwner, deadline: float, *, given_up: bool) -> bool:
-        """Ask the API server whether an owner has ended, or is not on the node though its bind is over.
+        """Ask the API server whether an owner has ended, or is not on the node although its bind is over.
 
-        Memory is not enough: of a new pod the watch tells late.
+        Memory is not enough, because the watch may not have shown a new pod yet.
         """
         path = api_path(PODS, owner.name, namespace=owner.namespace)
         left = deadline - asyncio.get_running_loop().time()

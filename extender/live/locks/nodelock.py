@@ -1,11 +1,11 @@
 """HAMi's node lock: at most one pod per node between bind and the device plugin's last Allocate.
 
-Why it exists: the plugin finds the pod that it serves through this annotation. It must not know cards. Invariants:
-waiting pods of a node are served in the order in which they came and hold nothing meanwhile; a lock is removed only
-with its exact text, and what this process took and did not hand over it removes, however often that must be tried.
-Whether another's lock still counts is decided in `lockowner`.
+Why it exists: the plugin finds the pod that it serves by this annotation. It must not know cards. Invariants: pods that
+wait for a node get it in the order in which they came and hold nothing meanwhile; a lock is removed only if its text is
+exactly ours; a lock that this process took for a pod that did not get on the node is removed, however often that must
+be tried. `lockowner` decides whether another's lock still counts.
 
-One lock costs one PATCH: the node's version is known from the watch, or from the answer to our last write.
+A lock costs one PATCH: the node's version is known from the watch or from the answer to our last write.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from extender.live.watching import Facts, NodeFacts, node_facts
 from extender.logs import logger
 from extender.wire import core_v1
 
-#: A node that stays locked is read again after this time, in case its watch has fallen silent.
+#: A node that stays locked is read again after this time, in case the watch has stopped sending.
 _LOOK_AGAIN_SECONDS = 2.0
-#: How long a bind waits for its release before it answers; the release goes on.
+#: How long a bind waits for the release of its lock before it answers; the release then goes on without it.
 _RELEASE_WAIT_SECONDS = 0.5
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = (0.1, 5.0)
@@ -37,14 +37,14 @@ _PAUSE_SECONDS = (0.1, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class Contended:
-    """The lock could not be had in time."""
+    """The lock was not free in time."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The lock is ours; the text proves it. `version`: the node's resourceVersion with it, "" if not known."""
+    """The lock is ours, as its text proves. `version`: the node's resourceVersion with it, "" if unknown."""
 
     node: str
     text: str
@@ -74,17 +74,17 @@ class NodeLocks:
         self._releasing: dict[Held, asyncio.Task[None]] = {}
 
     def turn(self, node: str, deadline: float) -> AbstractAsyncContextManager[bool]:
-        """Wait for the node's turn; enters with False when it did not come until `deadline` (loop time)."""
+        """Wait for the node's turn, at most until `deadline` (loop time); the block gets False if it did not come."""
         return self._queue.wait(node, deadline)
 
     def notify(self, node: str) -> None:
-        """A node's lock annotation changed, or the node is gone."""
+        """Note that a node's lock annotation changed, or that the node is gone."""
         changed = self._changed.get(node)
         if changed is not None:
             changed.set()
 
     def look_again(self) -> None:
-        """A pod is gone: whoever waits for a lock looks whether it was the owner's."""
+        """Note that a pod is gone: binds that wait for a lock check whether the pod owned it."""
         for changed in self._changed.values():
             changed.set()
 
@@ -99,7 +99,7 @@ class NodeLocks:
             del self._changed[node]
 
     async def release(self, held: Held) -> None:
-        """Take our lock off a node if it is still ours. Goes on in the background when it takes long."""
+        """Remove our lock from a node if it is still ours. This goes on in the background if it takes long."""
         if held in self._releasing:
             return
         task = asyncio.get_running_loop().create_task(self._release(held))
@@ -108,7 +108,7 @@ class NodeLocks:
         await asyncio.wait({task}, timeout=_RELEASE_WAIT_SECONDS)
 
     async def drain(self, seconds: float) -> bool:
-        """Wait for releases under way, and give the rest up; returns whether there was no rest."""
+        """Wait for releases under way, and cancel what is left; returns whether nothing was left."""
         pending = set(self._releasing.values())
         if pending:
             _, pending = await asyncio.wait(pending, timeout=seconds)
@@ -117,7 +117,7 @@ class NodeLocks:
         return not pending
 
     def _stop_releasing(self, node: str, text: str) -> None:
-        """An earlier bind of the pod, in the same second, wrote the same text; its release must not remove ours."""
+        """End the release of an earlier bind that wrote the same text in the same second, so that ours stays."""
         for held, task in list(self._releasing.items()):
             if (held.node, held.text) == (node, text):
                 task.cancel()
@@ -153,7 +153,7 @@ class NodeLocks:
         return Contended(why)
 
     async def _wait(self, node: str, left: float) -> None:
-        """Wait until the lock changes; a node that stays silent is read."""
+        """Wait until the lock changes; a node that does not change for long is read."""
         try:
             async with asyncio.timeout(min(left, _LOOK_AGAIN_SECONDS)):
                 await self._changed[node].wait()
@@ -178,7 +178,7 @@ class NodeLocks:
             version_was, version = version, ""
             if isinstance(facts, NodeFacts):
                 version = facts.resource_version if facts.lock == held.text else ""
-                # A lock whose write got no answer may still come, for a while.
+                # A lock whose write got no answer may still appear, for a while.
                 if not version and (held.version or pause >= 1):
                     return
             if version in ("", version_was):
@@ -189,7 +189,7 @@ class NodeLocks:
     async def _write(
         self, node: str, version: str, text: str | None, timeout_seconds: float
     ) -> NodeFacts | Answer | Unknown:
-        """Set or remove the annotation, on exactly that version of the node; returns the node's facts if it is done."""
+        """Set or remove the annotation on exactly that version of the node; returns the node's facts on success."""
         metadata: dict[str, object] = {"annotations": {NODE_LOCK: text}, "resourceVersion": version}
         body = json.dumps({"metadata": metadata}).encode()
         answer = await self._client.request(
@@ -215,7 +215,7 @@ class NodeLocks:
 
 
 def _is_refusal(answer: Answer | Unknown) -> bool:
-    """Whether a write surely did not happen and would not at another try."""
+    """Whether a write certainly did not happen, and would not happen at another try."""
     return (
         isinstance(answer, Answer)
         and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR

@@ -1,8 +1,8 @@
-"""What namespaces were charged when their quotas had a say in a refusal.
+"""What namespaces were charged when a quota may have caused a refusal.
 
-Why it exists: a quota that is used less now may let a pod in on any node, not only on the one where something ended. It
-must not know limits or pods. Invariants: an entry holds, per pod scope and amount, the most that was charged at any
-refusal since the last look, so a fall between two refusals shows; a namespace without refused pods has no entry.
+Why it exists: when a quota's use falls, a pod may fit on any node, not only on the one where something ended. It must
+not know limits or pods. Invariants: an entry holds, per pod scope and amount, the most that was charged at any refusal
+since the last look, so a fall between two refusals is seen; a namespace without refused pods has no entry.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,9 +31,9 @@ class ChargesAtRefusal:
             then[key] = max(amount, then.get(key, 0))
 
     def have_fallen(self, is_refused: Callable[[str], bool]) -> bool:
-        """Return whether some namespace is charged less than at a refusal. From now on less than now counts.
+        """Return whether some namespace is charged less than at a refusal; the next call compares with now.
 
-        `is_refused`: whether a namespace still has refused pods; of others nothing is kept.
+        `is_refused`: whether a namespace still has refused pods; other namespaces are forgotten.
         """
         fallen = False
         for namespace, then in list(self._then.items()):
@@ -47,5 +47,5 @@ class ChargesAtRefusal:
         return fallen
 
     def clear(self) -> None:
-        """Forget everything: no pod is refused any more."""
+        """Forget everything, when no refused pods are left."""
         self._then.clear()

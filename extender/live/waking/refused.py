@@ -1,9 +1,9 @@
 """Pods that filter refused on every node, in the order in which they should be woken.
 
-Why it exists: ten thousand pods of one deployment ask for the same, so what would help one is judged once for all of
-them. It must not know nodes. Invariants: pods that ask for the same and are counted by the same quotas are one group,
-for what helps one helps any of them; within it the highest priority goes first, then who was woken in vain less often,
-then the longest refused; the oldest are forgotten when there are too many.
+Why it exists: ten thousand pods of one deployment ask for the same, so whether they fit is judged once for all of them.
+It must not know nodes. Invariants: pods with the same demand that count in the same quotas form one group, since what
+helps one helps all; within a group the highest priority comes first, then the pod that was woken in vain less often,
+then the one refused longest; if there are too many pods, the oldest are forgotten.
 """
 
 from bisect import bisect_left, insort
@@ -33,7 +33,7 @@ class Rank(NamedTuple):
 
     low_priority: int
     in_vain: int
-    """How often it was woken and refused again: something that is not seen here keeps it out."""
+    """How often it was woken and refused again, because something unknown here keeps it out."""
     refused_at: float
     uid: str
 
@@ -47,7 +47,7 @@ class Refused:
     rank: Rank
     woken_at: float = float("-inf")
     asked_again: bool = True
-    """Filter has judged it since it was woken, or the patch failed; else it still may take what it was woken for."""
+    """Filter has judged it since it was woken, or the patch failed; otherwise it may still take that room."""
 
 
 class RefusedPods:
@@ -71,7 +71,7 @@ class RefusedPods:
         return namespace in self._namespaces
 
     def put(self, pod: Pod, priority: int, now: float) -> None:
-        """Note that a pod was refused, perhaps once more."""
+        """Note that a pod was refused, for the first time or again."""
         known, key = self._pods.get(pod.uid), GroupKey.of(pod)
         rank = Rank(-priority, 0, now, pod.uid)
         if known is not None:
@@ -106,9 +106,9 @@ class RefusedPods:
 
 
 class Order:
-    """Goes through refused pods in order. A group whose pods fit nowhere is left out from then on.
+    """Goes through the refused pods in order. A group that fits nowhere is left out from then on.
 
-    A pod that is refused meanwhile is left for the next time.
+    Pods that are refused during the round are left for the next round.
     """
 
     def __init__(self, pods: OrderedDict[str, Refused], groups: dict[GroupKey, list[Rank]]) -> None:
@@ -130,10 +130,10 @@ class Order:
         return None
 
     def more_of_this_group(self) -> None:
-        """Go on with the pods of the last one's group; else they are passed over."""
+        """Keep the last pod's group in the round; without this call the group is left out."""
         ranks = self._copies.get(self._group)
         if ranks is None:
-            # Most groups fit nowhere and are looked at once, so the others are copied when they are needed.
+            # Most groups fit nowhere and are looked at once, so a group is copied only when it is needed.
             ranks = self._copies[self._group] = list(self._groups[self._group])
         place = self._place + 1
         if place < len(ranks):

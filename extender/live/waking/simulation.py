@@ -1,7 +1,7 @@
-"""Some nodes as they would be if the pods that are being woken were on them already.
+"""Nodes as they would be with the woken pods already on them.
 
-Why it exists: a card that is free once must be promised once. It must not change the cluster. Invariant: the first pod
-that is placed sees the nodes as they are; each held one makes them smaller for those after it.
+Why it exists: free room must be promised to one pod only. It must not change the cluster. Invariant: the first pod sees
+the nodes as they are; each pod that is counted leaves less room for those after it.
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class Simulation:
         self._snapshot = cluster.cache.snapshot()
         self._positions = [dict(cluster.cache.positions(name)) for name in self._nodes]
         self._view = self._snapshot.take(self._snapshot.rows_of(self._nodes))
-        self._promised = NamespaceSums()  # what the held pods will be charged
+        self._promised = NamespaceSums()  # what the counted pods will be charged
 
     def place(self, pod: Pod) -> Placed | None:
         """Return the pod with cards on the first node where it fits; None if it fits nowhere or its quota forbids."""
@@ -59,7 +59,7 @@ class Simulation:
         self._promised.add(pod.namespace, pod.scope, self._charge(pod, placed.placement.allocation))
 
     def _charge(self, pod: Pod, allocation: Allocation) -> list[tuple[str, int]]:
-        """What a pod with these cards is charged."""
+        """Return what a pod with these cards is charged."""
         vendors = self._snapshot.vendors
         return [
             pair
@@ -70,7 +70,7 @@ class Simulation:
         ]
 
     def _quota_check(self, pod: Pod) -> QuotaCheck:
-        """What the quotas say of a pod beside those that are charged and those that are promised."""
+        """Return the quotas' verdict on a pod, beside the pods that are charged and those that are promised room."""
 
         def used(selector: Selector, vendor: str | None = None) -> Total:
             charged = self._cluster.cache.used(pod.namespace, selector, vendor)

@@ -1,6 +1,6 @@
-"""From watched objects to the cluster, and what is reported of them.
+"""From watched objects to the cluster, and what is reported of over-commitment and handshakes.
 
-It must not do I/O of its own beyond events and handshakes.
+It must not do I/O beyond writing events and handshakes.
 """
 
 from extender.live.watching.budget_sink import BudgetSink

@@ -1,7 +1,7 @@
 """From watched PodDisruptionBudgets to what preemption knows of them.
 
-It must not do I/O. Invariants: nothing is said of budgets before a whole list of them was taken, as where they may not
-be listed; one that does not decode changes nothing but itself.
+It must not do I/O. Invariants: budgets count as unknown until a whole list was read, and stay unknown where they may
+not be listed; one that does not decode changes nothing else.
 """
 
 import msgspec
@@ -40,7 +40,7 @@ class BudgetSink:
         return Taken(identity, wire.metadata.resourceVersion if wire.metadata is not None else None)
 
     def replaced(self, identities: set[str]) -> None:
-        """Drop every budget that a list did not name; from now on they are known."""
+        """Drop every budget that a list did not name; from now on budgets count as known."""
         for namespace, name in list(self._budgets.names()):
             if f"{namespace}/{name}" not in identities:
                 self._budgets.remove(namespace, name)

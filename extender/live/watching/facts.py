@@ -1,6 +1,6 @@
-"""What a live cluster must remember of nodes beside accounting: versions, locks, handshakes.
+"""What a live cluster remembers of nodes apart from their cards: versions, locks, handshakes.
 
-It must not know cards. Invariant: an entry exists exactly while its object does, as far as the watch has told.
+It must not know cards. Invariant: an entry exists exactly while its node does, as far as the watch has shown.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,9 @@
-"""Asking the plugins of vendors that answer with `Reported_<time>`, and taking their silence as an answer.
+"""Asking device plugins whether they run, and taking their cards as unhealthy if they do not answer.
 
 It must not know cards. Invariants: only a leader writes; nodes that register no cards of a vendor are left alone;
-whatever a node says, no pod that runs there is touched: cards of a silent plugin only take nothing new. Times in the
-annotation are UTC, so that replicas in different time zones agree.
+whatever a node says, running pods are not touched: nothing new is placed on cards of a silent plugin. Times in the
+annotation are UTC, so that replicas in different time zones agree. Source: HAMi's handshake, `Requesting_<time>`
+answered by `Reported_<time>`.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from extender.kube.paths import NODES, api_path
 from extender.live.watching.facts import Facts
 from extender.logs import logger
 
-#: HAMi's own pace.
+#: The interval that HAMi uses.
 PASS_SECONDS = 15.0
 #: The lease must outlast it, so it is well below half of one.
 _REQUEST_SECONDS = 2.0
@@ -43,7 +44,7 @@ class _Asked(NamedTuple):
 
 
 class HandshakeKeeper:
-    """Judges every node's handshakes now and then."""
+    """Judges every node's handshakes at intervals."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class HandshakeKeeper:
         self.written = 0
 
     async def run(self) -> None:
-        """Judge for ever. Without a vendor that has a handshake there is nothing to do."""
+        """Judge until cancelled. Returns at once if no vendor has a handshake."""
         if not self._vendors:
             await asyncio.Event().wait()
         while True:
@@ -70,7 +71,7 @@ class HandshakeKeeper:
             await self.look()
 
     async def look(self) -> None:
-        """Judge once, and ask the plugins that are to be asked."""
+        """Judge once, and ask the plugins that are due."""
         for found in list(self._judged()):
             if self._cluster.set_plugin(found.node, found.vendor.key, alive=found.healthy):
                 logger().warning("device plugin", node=found.node, vendor=found.vendor.key, answers=found.healthy)
@@ -112,7 +113,7 @@ class HandshakeKeeper:
 
 
 def requested_at(text: str) -> int | None:
-    """Return the time in `Requesting_<time>` in Unix seconds; None if there is none that can be read."""
+    """Return the time in `Requesting_<time>` in Unix seconds; None if it cannot be read."""
     _, found, moment = text.partition("_")
     if not found:
         return None

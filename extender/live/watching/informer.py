@@ -1,8 +1,8 @@
-"""From a pod as the API server or kube-scheduler wrote it to the registry.
+"""From a pod object of the API server or kube-scheduler to the registry.
 
-Why it exists: watches, reads and filter's questions tell of pods in the same form, and what they tell must go the same
-way. It must not do I/O, nor keep anything: what is known of pods is in the registry, and what a step means in
-`accounting.pod_state`. Invariant: of a bound pod that is told of as before, nothing is read a second time.
+Why it exists: watches, reads and filter's requests carry pods in the same form, and all of them must be recorded in the
+same way. It must not do I/O, nor keep anything: the registry has what is known of pods, and `accounting.pod_state` what
+each step means. Invariant: nothing of a bound pod that has not changed is read a second time.
 """
 
 from accounting.pod import Pod
@@ -12,7 +12,7 @@ from extender.wire import core_v1, watched
 
 
 class PodInformer:
-    """Tells one cluster's registry."""
+    """Records pods in one cluster's registry."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._registry = cluster.registry
@@ -20,18 +20,18 @@ class PodInformer:
         self._keys = frozenset(scheduler_keys(cluster.settings.vendors))
 
     def asked_about(self, wire: core_v1.Pod) -> None:
-        """Filter showed a pod."""
+        """Record a pod that filter was asked about."""
         uid = (wire.metadata.uid if wire.metadata is not None else None) or ""
         self._registry.note_question(uid, pod_facts(wire, self._keys))
 
     def told(self, wire: watched.AnyPod, *, by_read: bool = False) -> Pod:
-        """Record a pod as the API server has it, or had it. Returns it; unbound, without its annotation's cards.
+        """Record a pod as the API server has or had it; returns it, without its annotation's cards if it is unbound.
 
-        `by_read`: it was asked for just now, so its version is the newest there is. Otherwise what is returned has no
-        cards either.
+        `by_read`: it was read just now, so its version is the newest one. Otherwise the returned pod has no cards
+        either.
         """
         settings, registry = self._settings, self._registry
-        # Nobody but the Binding says which cards a pod holds.
+        # Only the Binding says which cards a pod holds.
         is_bound = wire.spec is not None and bool(wire.spec.nodeName)
         pod = convert_without_rows(wire, settings, rows_text(wire, settings) if is_bound else "")
         heard = Heard.READ if by_read else Heard.WATCH

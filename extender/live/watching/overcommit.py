@@ -1,9 +1,9 @@
-"""Reporting pods whose cards hold more than they have.
+"""Reporting pods on over-committed cards.
 
-Why it exists: what no lease can fence, two extenders that both gave out a card, shows only when both pods are seen; so
-do a card that shrank and a peak that came back. It must not change anything. Invariants: a pod is reported once for
-the same cards, by the leader, and again only after it was well in between; nothing is reported before everything was
-listed, since a half-known cluster says nothing.
+Why it exists: if two extenders both gave out a card, which no lease can fully prevent, this shows only when both pods
+are seen; the same is true of a card that shrank and of a peak that counts again. It must not change anything.
+Invariants: the leader reports a pod once for the same cards, and again only if it was not over-committed in between;
+nothing is reported before everything was listed, because a half-known cluster proves nothing.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from extender.logs import logger
 
 
 class OvercommitReporter:
-    """What was reported, by pod UID."""
+    """Reports over-committed pods, and remembers what was reported, by pod UID."""
 
     def __init__(self, cache: Cache, events: EventRecorder, is_on_duty: Callable[[], bool]) -> None:
         self.reports = 0
@@ -26,16 +26,16 @@ class OvercommitReporter:
         self._reported: dict[str, tuple[str, ...]] = {}
 
     def look_at_pod(self, uid: str) -> None:
-        """A pod was seen: look at its cards."""
+        """Check the cards of a pod that was seen."""
         self._look(uid, on_duty=self._is_on_duty)
 
     def look_at_node(self, node: str) -> None:
-        """A node or what is on it changed: look at its pods."""
+        """Check the pods of a node that changed, or on which something changed."""
         for record in self._cache.pods_on(node):
             self.look_at_pod(record.uid)
 
     async def look_at_everything(self) -> None:
-        """Look at every pod once everything was listed, just before this replica leads."""
+        """Check every pod after everything was listed, just before this replica leads."""
         pace = Pace()
         for uid in list(self._cache.pods):
             self._look(uid, on_duty=lambda: True)

@@ -1,8 +1,8 @@
-"""From watched objects to the cluster and the facts.
+"""From watched objects to the cluster and the node facts.
 
-It must not do I/O, nor know who listens to the cluster's events. Invariants: one object that does not decode changes
-nothing but itself; of pods that neither ask for nor hold cards only the CPU on their node is kept; a change that may
-have freed something is published with the node's name.
+It must not do I/O, nor know who listens to the cluster's events. Invariants: an object that does not decode changes
+nothing else; of pods that neither ask for nor hold cards only the CPU on their node is kept; a change that may have
+freed something is published with the node's name.
 """
 
 import msgspec
@@ -51,9 +51,9 @@ class PodSink:
         return taken
 
     def replaced(self, identities: set[str]) -> None:
-        """Give up every pod that a list did not name, unless a bind of it is in flight.
+        """Drop every pod that a list did not name, unless its bind is in flight.
 
-        What a watch tells of a bound pod without a node came late; a list that does may have been right.
+        A watch event that shows a bound pod without a node is old; a list that shows it so may be right.
         """
         for uid in self._registry.take_contradicted():
             self._events.contradicted.publish(uid)
@@ -62,7 +62,7 @@ class PodSink:
             self._events.seen.publish(uid)
 
     def _undecodable(self, change: Change, raw: msgspec.Raw, error: msgspec.DecodeError) -> Taken:
-        """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""
+        """Keep what is known of a pod whose new object does not decode, and log it; a deletion still counts."""
         uid = _meta(raw).uid
         logger().error("pod does not decode", uid=uid, why=watched.why_undecodable(raw, error))
         if uid and change is Change.DELETED:
@@ -109,7 +109,7 @@ class NodeSink:
             self._drop(name)
 
     def _note(self, name: str, facts: NodeFacts) -> None:
-        """Remember a node's version and lock, unless our own write of the lock has told of a newer one."""
+        """Remember a node's version and lock, unless our own write of the lock returned a newer one."""
         known = self._facts.nodes.get(name)
         if known is not None and is_older(facts.resource_version, known.resource_version):
             return
@@ -118,7 +118,7 @@ class NodeSink:
             self._cluster.events.lock_changed.publish(name)
 
     def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> Taken:
-        """Keep what is known of a node whose new object does not decode, and say so; a deletion still counts."""
+        """Keep what is known of a node whose new object does not decode, and log it; a deletion still counts."""
         name = _meta(raw).name
         logger().error("node does not decode", node=name, why=why)
         if name and change is Change.DELETED:
@@ -144,7 +144,7 @@ class QuotaSink:
         try:
             wire = self._decoder.decode(raw)
         except msgspec.DecodeError as error:
-            # What is known of it stays.
+            # What is known of the quota stays.
             meta = _meta(raw)
             logger().error("resourcequota does not decode", quota=f"{meta.namespace}/{meta.name}", why=str(error))
             return Taken(f"{meta.namespace}/{meta.name}" if meta.name else None)
@@ -167,7 +167,7 @@ class QuotaSink:
 
 
 def _is_misnamed(kind: str, meta: core_v1.ObjectMeta | None) -> bool:
-    """Whether an object has a name that no API server accepts; then it is not taken, for its name would be in paths."""
+    """Whether an object has a name that no API server accepts; it is left out, because names become paths."""
     illegal = misnamed(meta)
     if illegal:
         logger().error("object has an illegal name", kind=kind, why=str(illegal[0]))
@@ -185,7 +185,7 @@ class _Object(msgspec.Struct):
 
 
 def _meta(raw: msgspec.Raw) -> _Meta:
-    """Return what names an object, as far as it can be read."""
+    """Return the words that name an object, as far as they can be read."""
     try:
         return msgspec.json.decode(raw, type=_Object).metadata or _Meta()
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
-"""The page: files that the browser needs, and the feed of what changed.
+"""The page: the files that the browser needs, and the feed of changes.
 
-It must not judge; it shows what reports say. Nothing that it serves refers to another host.
+It must not judge; it shows what reports say. Invariant: nothing that it serves refers to another host.
 """
 
 from extender.server.page.feed import Feed

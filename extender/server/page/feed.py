@@ -1,9 +1,8 @@
-"""What the page is told: first everything, then what changed.
+"""What is sent to the page: first everything, then every change.
 
-Why it exists: a page over 10,000 nodes can neither ask for all of them again nor wait for all of them before it shows
-the first. It must not know HTTP. Invariants: work is done in turns of a few milliseconds; every reader sees the newest
-state of each node, however slow it is, and nothing is kept for a reader beyond how far it has come; nobody looks at
-nodes while nobody reads.
+Why it exists: a page over 10,000 nodes can neither ask for all of them again, nor wait for all of them before it shows
+the first. It must not know HTTP. Invariants: work is done in slices of a few milliseconds; every reader sees the newest
+state of each node, however slow it is, and only its position is kept for it; without readers no work is done.
 """
 
 import asyncio
@@ -26,9 +25,9 @@ from extender.server.page.rows import node_line
 from extender.server.turns import Turns
 from extender.verbs import Decisions
 
-#: Between two looks at the state.
+#: Pause between two looks at the state.
 _PAUSE_SECONDS = 0.5
-#: What is made before anything else: more than a screen shows.
+#: Number of nodes that are made first: more than a screen shows.
 _FIRST_NODES = 60
 _NODES_PER_MESSAGE = 200
 #: Waiting pods that are listed; the summary has their number.
@@ -36,7 +35,7 @@ _WAITING = 1_000
 
 
 class Message(NamedTuple):
-    """One thing to tell: its kind, its JSON, and how far a reader has come with it."""
+    """One event: its kind, its JSON, and the reader's position after it."""
 
     kind: str
     body: bytes
@@ -44,7 +43,7 @@ class Message(NamedTuple):
 
 
 class Feed:
-    """The state as lines, each with the number of its last change."""
+    """The state as lines for the page, each with the number of its last change."""
 
     def __init__(
         self, cluster: Cluster, decisions: Decisions, turns: Turns, pause_seconds: float = _PAUSE_SECONDS
@@ -55,22 +54,22 @@ class Feed:
         self._pause_seconds = pause_seconds
         self._run = uuid4().hex[:8]
         self._number = 0
-        self._nodes: OrderedDict[str, tuple[int, bytes | None]] = OrderedDict()  # last changed last; None: gone
+        self._nodes: OrderedDict[str, tuple[int, bytes | None]] = OrderedDict()  # in order of last change; None: gone
         self._others: dict[str, tuple[int, bytes]] = {}  # kind -> number, body
-        self._rows: Int64Array = np.zeros(0, np.int64)  # stamps by row, as they were when its line was made
-        self._readers: dict[int, int] = {}  # reader -> how far it has come
-        self._forgotten = 0  # the last change of a node that is gone and of which all readers know
+        self._rows: Int64Array = np.zeros(0, np.int64)  # stamps by row, as of when the row's line was made
+        self._readers: dict[int, int] = {}  # reader -> its position
+        self._forgotten = 0  # the last change of a deleted node that all readers have seen
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._stopped = False
 
     def stop(self) -> None:
-        """End every stream, so that the server need not wait for readers."""
+        """End every stream, so that the server need not wait for its readers."""
         self._stopped = True
         self._tell()
 
     async def messages(self, mark: str = "") -> AsyncGenerator[Message]:
-        """Yield what changed since a mark, until `stop`; without one, or with that of another run, everything."""
+        """Yield the changes since a mark, until `stop`; everything first without one, or with one of another run."""
         run, _, number = mark.partition("-")
         known = run == self._run and number.isascii() and number.isdigit() and int(number) >= self._forgotten
         seen = int(number) if known else 0
@@ -121,7 +120,7 @@ class Feed:
                 self._task = None
 
     async def _look(self) -> None:
-        """Look at the state again and again, while somebody reads."""
+        """Look at the state at intervals, while there are readers."""
         version: object = None
         while True:
             if version != self._version():
@@ -138,7 +137,7 @@ class Feed:
             self._tell()
 
     def _steps(self) -> Iterator[None]:
-        """Look at everything that may have changed: a screenful of nodes first, then the sums, then all other nodes."""
+        """Look at what may have changed: first a screenful of nodes, then the sums, then all other nodes."""
         lines = self._lines()
         yield from islice(lines, _FIRST_NODES)
         waiting = self._cluster.waiting()
@@ -165,7 +164,7 @@ class Feed:
             self._rows = np.concatenate([self._rows, np.full(more, -1, np.int64)])
 
     def _lines(self) -> Iterator[None]:
-        """Make the lines that are stale, one a step."""
+        """Make the stale lines, one per step."""
         for name, row in self._stale():
             snapshot = self._cluster.cache.snapshot()
             if snapshot.rows.get(name) == row:
@@ -173,7 +172,7 @@ class Feed:
                 self._nodes[name] = (self._number, node_line(self._cluster, name))
                 self._nodes.move_to_end(name)
                 self._rows[row] = snapshot.stamps[row]
-            # Else it is gone meanwhile, or has another row; the next look finds it.
+            # Otherwise it is gone or has another row by now; the next look finds that.
             yield
 
     def _drop_gone(self) -> None:

@@ -1,8 +1,7 @@
 """The page's files and its stream, over HTTP.
 
-It must not know cards. Invariants: every file is served with a policy that lets the browser load nothing from elsewhere
-and run nothing that is not a file of this package; a file is named by its hash, so an old one is never mixed with a new
-one.
+It must not know cards. Invariants: the content security policy of every file lets the browser load nothing from
+elsewhere and run only files of this package; each file's name has its hash, so old and new files never mix.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ _FILES = (
     "panel.js",
     "text.js",
 )
-#: Between two signs of life of a stream that has nothing to tell; proxies end quiet connections.
+#: Interval of empty messages on a stream without events, because proxies close quiet connections.
 _QUIET_SECONDS = 15.0
 
 
@@ -72,7 +71,7 @@ class Page:
         return response
 
     async def changes(self, request: web.Request) -> web.StreamResponse:
-        """Stream what changed (server-sent events), from the mark in Last-Event-ID on, else everything first."""
+        """Stream changes (server-sent events) from the mark in Last-Event-ID on; without it everything first."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )

@@ -1,7 +1,7 @@
-"""One line of the page: a node and its cards, in few numbers.
+"""One line of the page: a node and its cards, as few numbers.
 
 Why it exists: 80,000 cards must fit in a browser and on the wire, so a card is a list of integers. It must not know
-HTTP. Invariant: what inits alone hold, sidecars and apps add up to what is requested.
+HTTP. Invariant: the parts that only inits hold, that sidecars hold and that apps hold add up to what is requested.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,9 +15,9 @@ from accounting.pod import ContainerKind, Pod
 from accounting.pod_record import PodRecord, State
 from extender.cluster import Cluster
 
-#: Bits of a card's marks.
+#: The bits of a card's marks.
 ORPHANED, OVERCOMMITTED, BLOCKED, UNHEALTHY, CORDONED, EXCLUSIVE = (1 << bit for bit in range(6))
-#: The names of the entries of a card, in order; three stand for slots, MiB and percent.
+#: The names of a card's entries, in order; threes are slots, MiB and percent.
 FIELDS = (
     "model",
     "marks",
@@ -35,7 +35,7 @@ _NOTHING: Amounts = (0, 0, 0)
 
 
 class Parts(NamedTuple):
-    """Of what is held on one card, what inits alone hold now and what sidecars hold; the rest is the apps'."""
+    """The parts of what is held on one card: by inits only, and by sidecars; the rest is held by apps."""
 
     inits: Amounts = _NOTHING
     sidecars: Amounts = _NOTHING
@@ -86,7 +86,7 @@ def _marks(report: DeviceReport) -> int:
 
 
 def _parts(cluster: Cluster, records: Iterable[PodRecord]) -> dict[str, Parts]:
-    """Return what inits alone and sidecars hold, by card."""
+    """Return the parts held by inits only and by sidecars, by card."""
     found: dict[str, Parts] = {}
     for record in records:
         if record.state is State.PEAK and record.peak is not record.steady:
@@ -107,7 +107,7 @@ def _add_inits(found: dict[str, Parts], record: PodRecord) -> None:
 
 
 def _add_sidecars(found: dict[str, Parts], record: PodRecord, read: Callable[[], Pod | None]) -> None:
-    """Add the sidecars' rows, at most what the pod holds in its steady state."""
+    """Add the sidecars' rows, at most what the pod holds when its inits are over."""
     pod = read()
     if pod is None or not isinstance(pod.allocation, tuple):
         return

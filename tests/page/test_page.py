@@ -30,9 +30,7 @@ OBJECTS = [
 
 
 @asynccontextmanager
-async def watching(
-    browser: Browser, width: int = 1440, *, dark: bool = False
-) -> AsyncIterator[tuple[Client, Seen]]:
+async def watching(browser: Browser, width: int = 1440, *, dark: bool = False) -> AsyncIterator[tuple[Client, Seen]]:
     async with serving(*OBJECTS) as client, looking_at(browser, client.url, width=width, dark=dark) as seen:
         await seen.until("document.documentElement.dataset.nodes", lambda count: count == "2")
         yield client, seen

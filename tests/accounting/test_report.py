@@ -21,7 +21,7 @@ def test_the_counts_from_the_arrays_equal_the_listed_problems(nodes: list[Node],
     assert {code: count for code, count in problem_counts(cache).items() if count} == dict(listed)
 
 
-@pytest.mark.parametrize(("healthy", "gone", "found"), [(False, False, 1), (True, True, 0), (False, True, 1)])
+@pytest.mark.parametrize("healthy, gone, found", [(False, False, 1), (True, True, 0), (False, True, 1)])
 def test_a_held_card_is_unhealthy_by_its_register_and_not_by_a_silent_plugin(
     *, healthy: bool, gone: bool, found: int
 ) -> None:

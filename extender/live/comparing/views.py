@@ -143,9 +143,7 @@ class PodView:
         return same and _covers(cached.held, value.held)
 
     def _is_only_asked_about(self, identity: str) -> bool:
-        return identity not in self._cluster.cache.pods and self._cluster.registry.is_heard_of(
-            identity, Heard.QUESTION
-        )
+        return identity not in self._cluster.cache.pods and self._cluster.registry.is_heard_of(identity, Heard.QUESTION)
 
     def is_open(self, identity: str) -> bool:
         """While its bind is being decided."""

@@ -45,6 +45,7 @@ class ProblemCode(StrEnum):
     AMBIGUOUS_ALLOCATION = "AmbiguousAllocation"
     MISSING_ALLOCATION = "MissingAllocation"
     ORPHANED_DEVICE = "OrphanedDevice"
+    UNHEALTHY_DEVICE = "UnhealthyDevice"
     DUPLICATE_DEVICE = "DuplicateDevice"
     OVERCOMMITTED = "Overcommitted"
     UNREADABLE_REGISTER = "UnreadableRegister"

@@ -20,7 +20,7 @@ from extender.config import Settings
 from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
 
-Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota", "PodDisruptionBudget"]
+Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass"]
 
 
 class Journal(Protocol):

@@ -4,6 +4,8 @@ It must not do I/O beyond writing events and handshakes.
 """
 
 from extender.live.watching.budget_sink import BudgetSink
+from extender.live.watching.class_sink import DeviceClassSink
+from extender.live.watching.dra import dra_reflectors, dra_sinks
 from extender.live.watching.facts import Facts, NodeFacts, node_facts
 from extender.live.watching.handshakes import HandshakeKeeper
 from extender.live.watching.informer import PodInformer
@@ -12,6 +14,7 @@ from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
 
 __all__ = [
     "BudgetSink",
+    "DeviceClassSink",
     "Facts",
     "HandshakeKeeper",
     "NodeFacts",
@@ -20,5 +23,7 @@ __all__ = [
     "PodInformer",
     "PodSink",
     "QuotaSink",
+    "dra_reflectors",
+    "dra_sinks",
     "node_facts",
 ]

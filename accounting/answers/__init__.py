@@ -9,6 +9,7 @@ from accounting.answers.claims import Claim, Claims, claim_of, claim_on, crowded
 from accounting.answers.explain import explain_node
 from accounting.answers.filter import feasible_on, filter_nodes, hopeless
 from accounting.answers.missing import CardLack, Near, nearest
+from accounting.answers.raw import raw_reasons, raw_request, score_raw, with_raw
 from accounting.answers.report import DeviceReport, FoundProblems, device_reports, node_report, problem_counts, problems
 from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
 
@@ -40,4 +41,8 @@ __all__ = [
     "pods_in_the_way",
     "problem_counts",
     "problems",
+    "raw_reasons",
+    "raw_request",
+    "score_raw",
+    "with_raw",
 ]

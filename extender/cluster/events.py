@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, ParamSpec, TypeVar
 
 from accounting.answers import Claim
+from accounting.holders import Budgets
 from accounting.packing.workload import Workload
 from accounting.pod import Pod
 
@@ -193,6 +194,13 @@ class WorkloadExpected:
     workload: Workload
 
 
+@dataclass(frozen=True, slots=True)
+class RawBudgetsChanged:
+    """From here on these budgets of whole devices are in force."""
+
+    budgets: Budgets
+
+
 class Events:
     """The topics of one cluster."""
 
@@ -217,3 +225,4 @@ class Events:
         self.unclaimed = Topic(Unclaimed)
         self.plugin_changed = Topic(PluginChanged)
         self.workload_expected = Topic(WorkloadExpected)
+        self.raw_budgets_changed = Topic(RawBudgetsChanged)

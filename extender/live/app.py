@@ -237,6 +237,7 @@ class LiveExtender:
         )
         events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
+        events.raw_budgets_changed.subscribe(lambda _: waker.freed_everywhere())
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
         events.over.subscribe(
             lambda event: waker.forget(event.uid),

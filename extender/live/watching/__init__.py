@@ -9,6 +9,7 @@ from extender.live.watching.handshakes import HandshakeKeeper
 from extender.live.watching.informer import PodInformer
 from extender.live.watching.overcommit import OvercommitReporter
 from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
+from extender.live.watching.vmi_sink import VmiSink
 
 __all__ = [
     "BudgetSink",
@@ -20,5 +21,6 @@ __all__ = [
     "PodInformer",
     "PodSink",
     "QuotaSink",
+    "VmiSink",
     "node_facts",
 ]

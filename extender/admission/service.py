@@ -189,7 +189,9 @@ class Admission:
         return request.user in self.settings.trusted_accounts
 
     def _is_advertised(self, name: str) -> bool:
-        """Whether some node has a resource of this name; asked only about names that nearly are managed ones."""
+        """Whether some node or DeviceClass has this name; asked only about names that nearly are managed ones."""
+        if self.cluster.device_classes.maps(name):
+            return True
         return any(name in node.resource_names for node in self.cluster.cache.nodes.values())
 
     def _asks(self, written: Written) -> bool:

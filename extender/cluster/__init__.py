@@ -4,6 +4,7 @@ It must not know HTTP or the API server.
 """
 
 from extender.cluster.cluster import Cluster, Objects
+from extender.cluster.device_classes import DeviceClasses
 from extender.cluster.entry import Heard, PodEntry, concerns_cards, unpacked
 from extender.cluster.events import Events, Over, Seen
 from extender.cluster.learning import Learner
@@ -20,6 +21,7 @@ from extender.cluster.registry import PodRegistry
 
 __all__ = [
     "Cluster",
+    "DeviceClasses",
     "Events",
     "Heard",
     "Learner",

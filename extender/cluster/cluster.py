@@ -34,6 +34,7 @@ from accounting.state.cache import Cache
 from accounting.status import Problem, ProblemCode, Reason
 from extender.cluster.arrivals import Arrivals
 from extender.cluster.charges import Charges
+from extender.cluster.device_classes import DeviceClasses
 from extender.cluster.entry import Heard, concerns_cards, unpacked
 from extender.cluster.events import Events
 from extender.cluster.nominations import Nominations
@@ -94,6 +95,7 @@ class Cluster:
         self._raw_pods = RawPods(settings.raw_keys, self.raw, self.cache, self.registry)
         self._raw_pods.subscribe(self.events)
         self._follow_pods()
+        self.device_classes = DeviceClasses()
         self.packing = Packing()
         self._files = Objects()
         self._changes = 0

@@ -20,7 +20,9 @@ from extender.config import Settings
 from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
 
-Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "VirtualMachineInstance"]
+Kind: TypeAlias = Literal[
+    "Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass", "VirtualMachineInstance"
+]
 
 
 class Journal(Protocol):

@@ -12,6 +12,7 @@ import asyncio
 import random
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -41,6 +42,8 @@ from extender.live.watching import (
     PodInformer,
     PodSink,
     QuotaSink,
+    dra_reflectors,
+    vmi_reflectors,
 )
 from extender.logs import logger
 
@@ -72,6 +75,9 @@ class LiveExtender:
         self.waker = Waker(self.cluster, client, self._answers, live.wake)
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
+        watching = client, self.cluster, live.reflector, _journaling(journal)
+        self.optional = [*dra_reflectors(*watching), *vmi_reflectors(*watching)]
+        """What not every API server has."""
         self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
             self.cluster,
@@ -97,8 +103,14 @@ class LiveExtender:
     # -- asking ---------------------------------------------------------------------------------------------------
 
     def is_synced(self) -> bool:
-        """Whether every resource was listed."""
-        return all(reflector.state.synced for reflector in self.reflectors)
+        """Whether every resource was listed, but for those that the API server does not have or show."""
+        return all(reflector.state.synced for reflector in self.reflectors) and all(
+            optional.is_settled for optional in self.optional
+        )
+
+    def blind(self) -> list[str]:
+        """Return why holders of cards that may exist are not seen."""
+        return [why for optional in self.optional if (why := optional.blind)]
 
     @property
     def is_stopping(self) -> bool:
@@ -113,7 +125,9 @@ class LiveExtender:
         return not self.hooks.why_not_ready()
 
     def _is_cut_off(self) -> bool:
-        return any(reflector.failing_seconds() > self._live.failing_seconds for reflector in self.reflectors)
+        longest = self._live.failing_seconds
+        needed = any(reflector.failing_seconds() > longest for reflector in self.reflectors)
+        return needed or any(optional.failing_seconds() > longest for optional in self.optional)
 
     async def compare(self) -> Comparison:
         """Compare the cache with the API server."""
@@ -132,6 +146,8 @@ class LiveExtender:
             await asyncio.sleep(0)
         for reflector in self.reflectors:
             self._background.spawn(reflector.run)
+        for optional in self.optional:
+            self._background.spawn(optional.run)
         # Nothing waits for it: without the permission to list them, budgets are not known.
         self._background.spawn(self._budgets.run)
         for part in (self.waker, self.events, self.handshakes):
@@ -201,9 +217,7 @@ class LiveExtender:
     def _make_reflectors(
         self, settings: ReflectorSettings, informer: PodInformer, journal: Journal | None
     ) -> list[Reflector]:
-        def journaled(sink: Sink, kind: str) -> Sink:
-            return sink if journal is None else JournaledSink(sink, kind, journal)
-
+        journaled = _journaling(journal)
         nodes, pods = NodeSink(self.cluster, self.facts), PodSink(self.cluster, informer)
         quotas = QuotaSink(self.cluster)
         return [
@@ -220,9 +234,7 @@ class LiveExtender:
         ]
 
     def _make_budget_reflector(self, settings: ReflectorSettings, journal: Journal | None) -> Reflector:
-        sink: Sink = BudgetSink(self.cluster.residents.budgets)
-        if journal is not None:
-            sink = JournaledSink(sink, "PodDisruptionBudget", journal)
+        sink = _journaling(journal)(BudgetSink(self.cluster.residents.budgets), "PodDisruptionBudget")
         settings = replace(settings, backoff_seconds=_BUDGET_BACKOFF_SECONDS)
         return Reflector(self.client, api_path(DISRUPTION_BUDGETS), sink, settings)
 
@@ -260,3 +272,12 @@ class LiveExtender:
             return OwnerState.UNKNOWN
         booked = self.cluster.cache.pods.get(pod.uid)
         return OwnerState.ELSEWHERE if booked is None or booked.node != node else OwnerState.BOOKED
+
+
+def _journaling(journal: Journal | None) -> Callable[[Sink, str], Sink]:
+    """Return what lets a journal record what goes to a sink."""
+
+    def journaled(sink: Sink, kind: str) -> Sink:
+        return sink if journal is None else JournaledSink(sink, kind, journal)
+
+    return journaled

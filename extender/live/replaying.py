@@ -20,7 +20,7 @@ from extender.config import Settings
 from extender.convert import pack_rows, unpack_rows
 from extender.journal import journal
 from extender.kube.reflector import Sink
-from extender.live.watching import BudgetSink, Facts, NodeSink, PodInformer, PodSink, QuotaSink, VmiSink
+from extender.live.watching import BudgetSink, Facts, NodeSink, PodInformer, PodSink, QuotaSink, VmiSink, dra_sinks
 from extender.verbs import Hooks, Verbs, placed
 from extender.wire.core_v1 import Pod as WirePod
 from extender.wire.extender_v1 import BindingArgs, WireError, decode_binding, encode_binding
@@ -95,6 +95,7 @@ class _Process:
             "ResourceQuota": QuotaSink(self.cluster),
             "PodDisruptionBudget": BudgetSink(self.cluster.residents.budgets),
             "VirtualMachineInstance": VmiSink(self.cluster),
+            **dra_sinks(self.cluster),
         }
 
     def apply(self, entry: journal.Entry) -> None:

@@ -4,14 +4,31 @@ It must not do I/O, nor decide which pod is a launcher. Invariant: one object th
 itself, and a VMI that is not known makes no launcher.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from accounting.holders import VmiKey
 from extender.cluster import Cluster
 from extender.convert import convert_vmi, misnamed
-from extender.kube.reflector import Change, Taken
+from extender.kube.client import KubeClient
+from extender.kube.discovery import OptionalReflector, OptionalResource
+from extender.kube.reflector import Change, ReflectorSettings, Sink, Taken
 from extender.logs import logger
 from extender.wire import kubevirt_v1
+
+VMIS = OptionalResource("kubevirt.io", ("v1",), "virtualmachineinstances")
+
+
+def vmi_reflectors(
+    client: KubeClient, cluster: Cluster, settings: ReflectorSettings, journaled: Callable[[Sink, str], Sink]
+) -> list[OptionalReflector]:
+    """Return what watches VMIs; nothing where no raw key is counted. `journaled`: wraps the sink of a kind."""
+    if not cluster.settings.raw_keys:
+        return []
+    sink = VmiSink(cluster)
+    journaling = journaled(sink, "VirtualMachineInstance")
+    return [OptionalReflector(client, VMIS, journaling, settings, known=sink.known)]
 
 
 class VmiSink:

@@ -224,6 +224,7 @@ def _add_admission(parser: argparse.ArgumentParser) -> None:
         "--runtime-class-name", default=defaults.runtime_class, metavar="NAME", help="given to pods with a share"
     )
     _add_trusted_account(group)
+    _add_launcher_account(group)
 
 
 def _add_account(parser: argparse.ArgumentParser) -> None:
@@ -321,6 +322,12 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
     _add_logs(parser)
     _add_output(parser)
     parser.set_defaults(run=certs.run)
+
+
+def _add_launcher_account(parser: argparse._ActionsContainer) -> None:
+    accounts = ", ".join(sorted(AdmissionSettings().launcher_accounts))
+    text = f"creates the pods of VMs, whose budgets filter judges, repeatable; default: {accounts}"
+    parser.add_argument("--launcher-account", action="append", type=_account, metavar="USER", help=text)
 
 
 def _add_trusted_account(parser: argparse._ActionsContainer) -> None:

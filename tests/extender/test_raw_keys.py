@@ -19,6 +19,7 @@ from extender.config import Settings
 from extender.convert.manifests import parse_manifests
 from extender.verbs.texts import wire_text
 from tests.extender.objects import Json, asks, container, listed, node, pod, rows, sidecar
+from tests.extender.raw_cluster import make_raw_cluster
 from tests.extender.serving import Client, serving
 from tests.extender.vmis import K, raw_node, raw_pod, units_of, vmi
 
@@ -26,17 +27,9 @@ FULL, NO_DEVICES = wire_text(Code.INSUFFICIENT_NODE_COUNT), wire_text(Code.NO_DE
 OVER = wire_text(Code.QUOTA_EXCEEDED)
 
 
-def make_cluster(*objects: Json, budgets: Budgets | None = None) -> Cluster:
-    settings = Settings(raw_keys=(K,))
-    cluster = Cluster(settings)
-    cluster.load(collect(parse_manifests(listed(*objects).encode(), "--cluster", "test"), settings))
-    cluster.raw.set_budgets(budgets or {})
-    return cluster
-
-
 @asynccontextmanager
 async def raw(*objects: Json, budgets: Budgets | None = None) -> AsyncIterator[Client]:
-    async with serving(cluster=make_cluster(*objects, budgets=budgets)) as client:
+    async with serving(cluster=make_raw_cluster(*objects, budgets=budgets)) as client:
         yield client
 
 
@@ -110,7 +103,9 @@ async def test_c_11_before_it_is_listed_a_launcher_waits_and_may_go_elsewhere() 
         said = await client.filter(raw_pod("l"), "n1", "n2")
         assert (said["NodeNames"], said["FailedNodes"]) == (["n2"], {"n1": FULL})
         assert said["FailedAndUnresolvableNodes"] == {}
-        client.cluster.put_vmi(make_cluster(vmi(listed=["uid-l"])).raw.vmi(next(iter(client.cluster.raw.vmis())).key))  # type: ignore[arg-type]
+        client.cluster.put_vmi(
+            make_raw_cluster(vmi(listed=["uid-l"])).raw.vmi(next(iter(client.cluster.raw.vmis())).key)
+        )  # type: ignore[arg-type]
         assert await passing(client, raw_pod("l"), "n1", "n2") == ["n1", "n2"]
 
 
@@ -308,10 +303,10 @@ async def test_what_is_remembered_of_a_question_ends_with_a_vmi_that_concerns_it
         before = next(count)
         await client.filter(raw_pod("l"), "n1", "n2")
         assert next(count) == before
-        other = make_cluster(vmi("b", ["uid-of-another-pod"], units=0)).raw.vmis()
+        other = make_raw_cluster(vmi("b", ["uid-of-another-pod"], units=0)).raw.vmis()
         client.cluster.put_vmi(next(iter(other)))
         await client.filter(raw_pod("l"), "n1", "n2")
         assert next(count) == before
-        client.cluster.put_vmi(next(iter(make_cluster(vmi(listed=["uid-l"])).raw.vmis())))
+        client.cluster.put_vmi(next(iter(make_raw_cluster(vmi(listed=["uid-l"])).raw.vmis())))
         await client.filter(raw_pod("l"), "n1", "n2")
         assert next(count) == before + 1

@@ -101,7 +101,7 @@ class RawDevices:
         """Return the nodes that have devices of a key, and how many."""
         return self._capacity.get(key, MappingProxyType({}))
 
-    def keys(self) -> list[str]:
+    def advertised(self) -> list[str]:
         """Return the keys that some node has, sorted."""
         return sorted(key for key, nodes in self._capacity.items() if nodes)
 

@@ -7,6 +7,7 @@ from extender.reports.container_requests import asks, request_text
 from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
 from extender.reports.lists import VerifyLists, node_entries, pod_entries
+from extender.reports.options import options
 from extender.reports.render import account, node_devices
 from extender.reports.sums import Usage, summary, usage
 from extender.reports.why import why, why_in_steps
@@ -20,6 +21,7 @@ __all__ = [
     "explain",
     "node_devices",
     "node_entries",
+    "options",
     "pod_detail",
     "pod_entries",
     "request_text",

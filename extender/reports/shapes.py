@@ -175,6 +175,48 @@ class QuotaEntry(TypedDict):
     differs: NotRequired[list[str]]
 
 
+class ShareChoice(TypedDict):
+    """How many more shares of so many MiB there is room for."""
+
+    memory: int
+    free: int
+
+
+class CardChoice(TypedDict):
+    """One card model: cards that take pods, those that nobody uses, and the shares that are left."""
+
+    model: str
+    cards: int
+    unused: int
+    free_memory: int
+    shares: list[ShareChoice]
+
+
+class BudgetLeft(TypedDict):
+    """What a namespace's budget leaves of a raw key."""
+
+    hard: int
+    used: int
+    left: int
+
+
+class RawChoice(TypedDict):
+    """One raw key: free units, the nodes that have some, and the most on one node."""
+
+    key: str
+    nodes: int
+    free: int
+    largest: int
+    budget: NotRequired[BudgetLeft]
+
+
+class Options(TypedDict):
+    """What could still be placed."""
+
+    cards: list[CardChoice]
+    raw: list[RawChoice]
+
+
 class Refusal(TypedDict):
     """The nodes that one reason kept out, and the first of their names."""
 

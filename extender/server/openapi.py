@@ -75,6 +75,16 @@ OPERATIONS = (
     Operation(
         "/api/v1/what-if", "Why pods that need not exist would wait.", list[shapes.Why], (), "post", statuses=(400, 413)
     ),
+    Operation(
+        "/api/v1/options",
+        "What could still be placed: free, not in total.",
+        shapes.Options,
+        (
+            Parameter("memory", "Comma list of share sizes in MiB; default: parts of each model's largest card."),
+            Parameter("namespace", "Says as well what this namespace's budgets of whole devices leave."),
+        ),
+        statuses=(400,),
+    ),
     Operation("/api/v1/usage", "What namespaces hold.", list[shapes.NamespaceUse], (_OF_NAMESPACE,)),
     Operation(
         "/api/v1/decisions",

@@ -14,7 +14,7 @@ from accounting.answers import node_report
 from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_json_manifests, pod_manifests
-from extender.reports import Usage, decision_entry, node_devices, pod_detail, summary, why_in_steps
+from extender.reports import Usage, decision_entry, node_devices, options, pod_detail, summary, why_in_steps
 from extender.server.bodies import read_body
 from extender.server.openapi import openapi
 from extender.server.turns import Turns
@@ -23,6 +23,7 @@ from extender.verbs import Decisions
 _Step = TypeVar("_Step")
 _MOST_DECISIONS = 1_000
 _MOST_DIGITS = 4
+_MOST_SIZES, _MOST_SIZE_DIGITS = 16, 9
 _MOST_PODS = 100
 
 
@@ -47,6 +48,7 @@ class Questions:
             web.get("/api/v1/pods/{namespace}/{name}/why", self.why),
             web.post("/api/v1/what-if", self.what_if),
             web.get("/api/v1/summary", self.summary),
+            web.get("/api/v1/options", self.options),
             web.get("/api/v1/usage", self.usage),
             web.get("/api/v1/decisions", self.decisions),
             web.get("/openapi.json", self.document),
@@ -85,6 +87,17 @@ class Questions:
     async def summary(self, _request: web.Request) -> web.Response:
         """The cluster in few numbers."""
         return _answer(summary(self._cluster, len(self._cluster.waiting())))
+
+    async def options(self, request: web.Request) -> web.Response:
+        """What could still be placed; `?memory=` names share sizes in MiB, `?namespace=` whose budgets count."""
+        sizes = []
+        for text in filter(None, request.query.get("memory", "").split(",")):
+            if not (text.isascii() and text.isdigit() and len(text) <= _MOST_SIZE_DIGITS and int(text)):
+                return _answer({"error": f"memory: {text}: must be MiB from 1 to {10**_MOST_SIZE_DIGITS - 1}"}, 400)
+            sizes.append(int(text))
+        if len(sizes) > _MOST_SIZES:
+            return _answer({"error": f"memory: {len(sizes)} sizes: must be at most {_MOST_SIZES}"}, 400)
+        return _answer(options(self._cluster, sizes, request.query.get("namespace")))
 
     async def usage(self, request: web.Request) -> web.Response:
         """What every namespace holds and is charged; with `?namespace=` one of them."""

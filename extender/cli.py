@@ -13,7 +13,18 @@ from urllib.parse import urlsplit
 from extender import __version__
 from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
-from extender.commands import account, certs, explain, replay, scheduler_config, serve, simulate, verify, webhooks
+from extender.commands import (
+    account,
+    certs,
+    explain,
+    replay,
+    scheduler_config,
+    serve,
+    simulate,
+    usage,
+    verify,
+    webhooks,
+)
 from extender.commands.defaults import add_defaults, natural, path, settings_of, with_config
 from extender.commands.sources import add_sources
 from extender.commands.vendor_config import VendorConfig, read_vendor_config
@@ -101,6 +112,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     )
     _add_live(parser)
     serve.add_metrics(parser)
+    usage.add_usage(parser)
     _add_webhooks_port(parser, server)
     _add_admission(parser)
     parser.set_defaults(run=serve.run)

@@ -189,6 +189,23 @@ class RawDevices:
             found |= {self._pods[uid].node for uid in self._vmis[key].active_pods if uid in self._pods}
         return {node for node in found if node is not None}
 
+    def beyond_holds(self, pod: RawRequest) -> dict[str, int]:
+        """Return the units that a pod on a node has by itself, by key: what its VM holds there is not its own.
+
+        The credit is shared by the VM's pods there, in the order of their UIDs.
+        """
+        vmi = self.launcher_of(pod.namespace, pod.uid)
+        if vmi is None or pod.node is None:
+            return dict(pod.units)
+        found = {}
+        listed = (self._pods[uid] for uid in self._vmis[vmi].active_pods if uid in self._pods and uid < pod.uid)
+        before = [each for each in listed if each.node == pod.node and self._is_of(each, vmi)]
+        for key, units in pod.units:
+            credit = sum(h.units for h in self._holds.get(vmi, ()) if (h.node, h.key) == (pod.node, key))
+            credit -= sum(dict(each.units).get(key, 0) for each in before)
+            found[key] = units - min(units, max(0, credit))
+        return found
+
     def over_budget(self, pod: RawRequest, promised: Promised = NOTHING) -> tuple[OverBudget, ...]:
         """Return the budgets that a pod would pass wherever it goes (REQ-C6)."""
         candidate = self._candidate(pod, pod.node or "")

@@ -5,7 +5,8 @@ pod's containers can be shown. It must not know HTTP. Invariants: every change r
 what came from files and what came by requests are kept apart, so that files can be read again.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from accounting.answers import (
@@ -22,7 +23,7 @@ from accounting.answers import (
     with_raw,
 )
 from accounting.disruption import DisruptionBudget
-from accounting.holders import Budgets, RawDevices, VirtualMachineInstance, VmiKey
+from accounting.holders import Budgets, RawDevices, Record, VirtualMachineInstance, VmiKey
 from accounting.node import Node
 from accounting.packing.scorer import Packing
 from accounting.packing.workload import Workload
@@ -41,6 +42,7 @@ from extender.cluster.nominations import Nominations
 from extender.cluster.rawpods import RawPods, raw_problems
 from extender.cluster.registry import PodRegistry
 from extender.cluster.residents import Residents
+from extender.cluster.usage import UsageLedger
 from extender.config import Settings
 
 
@@ -90,6 +92,8 @@ class Cluster:
         self.charges = Charges(settings, self.quotas, self.cache, self.registry)
         self.residents = Residents(self.cache, self.registry.kept_pod)
         self.nominations = Nominations(self.cache, self.residents)
+        self.usage: UsageLedger | None = None
+        """Usage records, if they are kept."""
         self.raw = RawDevices()
         """Whole devices under raw keys, and which pods are launchers."""
         self._raw_pods = RawPods(settings.raw_keys, self.raw, self.cache, self.registry)
@@ -209,7 +213,7 @@ class Cluster:
             self.cache.add_node(node)
             self._raw_pods.put_node(node)
         for vmi in files.vmis:
-            self.raw.put_vmi(vmi)
+            self.put_vmi(vmi)
         for quota in files.quotas:
             self.quotas.put(quota)
         for budget in files.budgets:
@@ -298,6 +302,12 @@ class Cluster:
         self._changes += 1
         self.events.workload_expected.publish(workload)
 
+    def keep_usage(self, earlier: Iterable[Record] = (), now_ns: Callable[[], int] = time.time_ns) -> UsageLedger:
+        """Keep usage records from now on, beginning with those of an earlier process."""
+        self.usage = UsageLedger(self.cache, self.registry, self.raw, self.events, now_ns)
+        self.usage.take_up(earlier)
+        return self.usage
+
     def set_raw_budgets(self, budgets: Budgets) -> None:
         """Let these budgets of whole devices be in force."""
         version = self.raw.version
@@ -309,13 +319,13 @@ class Cluster:
         """Record a VMI as it is now."""
         before = self.raw.vmi(vmi.key)
         if self.raw.put_vmi(vmi):
-            self._vmi_changed(before, vmi)
+            self._vmi_changed(vmi.key, before, vmi)
 
     def remove_vmi(self, key: VmiKey) -> None:
         """Record that a VMI is gone."""
         before = self.raw.vmi(key)
         if self.raw.remove_vmi(key):
-            self._vmi_changed(before, None)
+            self._vmi_changed(key, before, None)
 
     def put_quota(self, quota: Quota) -> bool:
         """Record a quota object as it is now; returns whether its limits changed, as opposed to its status."""
@@ -334,7 +344,7 @@ class Cluster:
             self.events.quota_changed.publish(namespace)
         return removed
 
-    def _vmi_changed(self, *states: VirtualMachineInstance | None) -> None:
+    def _vmi_changed(self, key: VmiKey, *states: VirtualMachineInstance | None) -> None:
         """Tell where something may have become free: where a VM runs or ran, and for whom that waits."""
         known = [state for state in states if state is not None]
         for node in sorted({state.node for state in known if state.node is not None and state.units}):
@@ -343,6 +353,8 @@ class Cluster:
         for namespace in {pod.namespace for pod in waiting if pod is not None and pod.node is None}:
             # A launcher is charged less than another pod.
             self.events.quota_changed.publish(namespace)
+        listed = frozenset[str]().union(*(state.active_pods for state in known))
+        self.events.machine_changed.publish(key, listed)
 
     def _follow_pods(self) -> None:
         """Let what is kept beside of pods follow from the registry's events."""
@@ -371,7 +383,7 @@ class Cluster:
         vmis = {vmi.key for vmi in files.vmis}
         for vmi in self._files.vmis:
             if vmi.key not in vmis:
-                self.raw.remove_vmi(vmi.key)
+                self.remove_vmi(vmi.key)
         budgets = {(budget.namespace, budget.name) for budget in files.budgets}
         for budget in self._files.budgets:
             if (budget.namespace, budget.name) not in budgets:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, ParamSpec, TypeVar
 
 from accounting.answers import Claim
-from accounting.holders import Budgets
+from accounting.holders import Budgets, VmiKey
 from accounting.packing.workload import Workload
 from accounting.pod import Pod
 
@@ -71,6 +71,21 @@ class Kept:
 
     before: Pod | None
     pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a pod holds, or where, has changed; or it is forgotten."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChanged:
+    """A VMI changed or is gone. `listed`: the UIDs that it lists or has listed before."""
+
+    key: VmiKey
+    listed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +224,8 @@ class Events:
         self.seen = Topic(Seen)
         self.over = Topic(Over)
         self.kept = Topic(Kept)
+        self.changed = Topic(Changed)
+        self.machine_changed = Topic(MachineChanged)
         self.cardless = Topic(Cardless)
         self.cardless_over = Topic(CardlessOver)
         self.contradicted = Topic(Contradicted)

@@ -18,6 +18,7 @@ from extender.commands.ports import (
     verbs_port,
 )
 from extender.commands.raw_budgets import RawBudgetFile
+from extender.commands.usage import usage_keeper
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
 from extender.logs import announce, configure_logs, logger, take_over_the_process
@@ -73,7 +74,7 @@ def _run_live(arguments: argparse.Namespace, settings: Settings, server: ServerS
 async def _serve(
     cluster: Cluster, paths: list[str], settings: ServerSettings, arguments: argparse.Namespace, learner: Learner
 ) -> None:
-    budgets = RawBudgetFile(arguments.raw_budgets, cluster)
+    budgets, keeper = RawBudgetFile(arguments.raw_budgets, cluster), usage_keeper(arguments, cluster)
     certificates = read_certificates(arguments)
     collectors = [] if certificates.webhooks is None else [CertificateCollector(certificates.webhooks)]
     admission = Admission(cluster, admission_settings(arguments))
@@ -88,6 +89,7 @@ async def _serve(
         async with (
             learner.running(),
             budgets.followed(),
+            keeper.running(),
             further_ports(app, settings, certificates) as urls,
         ):
             _welcome(cluster, paths, url, urls)

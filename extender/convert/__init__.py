@@ -31,6 +31,7 @@ from extender.convert.pod import (
 )
 from extender.convert.raw_budgets import read_raw_budgets
 from extender.convert.templates import pod_manifests
+from extender.convert.usage_file import read_usage, usage_lines
 from extender.convert.virtual_machine import convert_vmi
 
 __all__ = [
@@ -62,7 +63,9 @@ __all__ = [
     "pod_manifests",
     "read_manifests",
     "read_raw_budgets",
+    "read_usage",
     "rows_text",
     "scheduler_keys",
     "unpack_rows",
+    "usage_lines",
 ]

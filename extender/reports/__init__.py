@@ -10,6 +10,7 @@ from extender.reports.lists import VerifyLists, node_entries, pod_entries
 from extender.reports.options import options
 from extender.reports.render import account, node_devices
 from extender.reports.sums import Usage, summary, usage
+from extender.reports.usage_records import usage_csv, usage_records
 from extender.reports.why import why, why_in_steps
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "request_text",
     "summary",
     "usage",
+    "usage_csv",
+    "usage_records",
     "why",
     "why_in_steps",
 ]

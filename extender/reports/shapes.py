@@ -175,6 +175,25 @@ class QuotaEntry(TypedDict):
     differs: NotRequired[list[str]]
 
 
+class UsageRecord(TypedDict):
+    """What one pod, VM or claim has had of one card model or raw key in one phase: amounts times seconds."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    model: str
+    raw_key: str
+    phase: str
+    first: str
+    last: str
+    open: bool
+    slot_seconds: int
+    memory_mib_seconds: int
+    core_percent_seconds: int
+    unit_seconds: int
+
+
 class ShareChoice(TypedDict):
     """How many more shares of so many MiB there is room for."""
 

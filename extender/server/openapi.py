@@ -36,6 +36,8 @@ class Operation(NamedTuple):
     parameters: tuple[Parameter, ...] = ()
     method: str = "get"
     media: str = "application/json"
+    further_media: str = ""
+    """Another form of a 200's body, as text."""
     statuses: tuple[int, ...] = ()
     """Statuses with an error as body, beside 200."""
     is_embedded: bool = False
@@ -86,6 +88,14 @@ OPERATIONS = (
         statuses=(400,),
     ),
     Operation("/api/v1/usage", "What namespaces hold.", list[shapes.NamespaceUse], (_OF_NAMESPACE,)),
+    Operation(
+        "/api/v1/usage/records",
+        "What pods and VMs have had, and for how long, if records are kept.",
+        list[shapes.UsageRecord],
+        (_OF_NAMESPACE, Parameter("format", "json or csv.", {"type": "string", "enum": ["json", "csv"]})),
+        statuses=(400, 404),
+        further_media="text/csv",
+    ),
     Operation(
         "/api/v1/decisions",
         "The last decisions, the newest first.",
@@ -154,6 +164,8 @@ def _described(operation: Operation, schema: Json, failure: Json) -> Json:
         # Entries of which some fields were chosen have only these.
         schema = {"anyOf": [schema, {"type": "array", "items": {"type": "object"}}]}
     found: Json = {"description": "The answer.", "content": {operation.media: {"schema": schema}}}
+    if operation.further_media:
+        found["content"][operation.further_media] = {"schema": {"type": "string"}}
     responses: Json = {"200": found}
     if operation.method == "post" and operation.is_embedded:
         responses["201"] = found

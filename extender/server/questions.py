@@ -14,10 +14,20 @@ from accounting.answers import node_report
 from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_json_manifests, pod_manifests
-from extender.reports import Usage, decision_entry, node_devices, options, pod_detail, summary, why_in_steps
+from extender.reports import (
+    Usage,
+    decision_entry,
+    node_devices,
+    options,
+    pod_detail,
+    summary,
+    usage_csv,
+    usage_records,
+    why_in_steps,
+)
 from extender.server.bodies import read_body
 from extender.server.openapi import openapi
-from extender.server.turns import Turns
+from extender.server.turns import Turns, json_array
 from extender.verbs import Decisions
 
 _Step = TypeVar("_Step")
@@ -50,6 +60,7 @@ class Questions:
             web.get("/api/v1/summary", self.summary),
             web.get("/api/v1/options", self.options),
             web.get("/api/v1/usage", self.usage),
+            web.get("/api/v1/usage/records", self.usage_records),
             web.get("/api/v1/decisions", self.decisions),
             web.get("/openapi.json", self.document),
         ]
@@ -105,6 +116,20 @@ class Questions:
         async for _ in self._turns.taken(usage.steps()):
             pass
         return _answer(usage.rows())
+
+    async def usage_records(self, request: web.Request) -> web.StreamResponse:
+        """What pods and VMs have had for how long; `?namespace=` of one namespace, `?format=csv` as CSV."""
+        ledger, form = self._cluster.usage, request.query.get("format", "json")
+        if form not in ("json", "csv"):
+            return _answer({"error": f"format: {form}: must be json or csv"}, 400)
+        if ledger is None:
+            return _answer({"error": "usage records: (none): are kept with --usage-records or --usage-file"}, 404)
+        async for _ in self._turns.taken(ledger.steps()):
+            pass
+        rows = usage_records(ledger, request.query.get("namespace"))
+        if form == "csv":
+            return await self._turns.send(request, usage_csv(rows), media="text/csv")
+        return await self._turns.send(request, json_array(rows))
 
     async def decisions(self, request: web.Request) -> web.Response:
         """The last decisions, the newest first: of all pods, or with `?pod=NAMESPACE/NAME` of one."""

@@ -48,12 +48,16 @@ class Turns:
                 yield batch
 
     async def send(
-        self, request: web.Request, fragments: Iterable[bytes], headers: Mapping[str, str] | None = None
+        self,
+        request: web.Request,
+        fragments: Iterable[bytes],
+        headers: Mapping[str, str] | None = None,
+        media: str = _JSON,
     ) -> web.StreamResponse:
-        """Send JSON that comes in fragments, compressed for who takes it; an empty one is a step without text."""
+        """Send what comes in fragments, compressed for who takes it; an empty one is a step without text."""
         async with self._answers:
             response = web.StreamResponse(headers=headers)
-            response.content_type = _JSON
+            response.content_type = media
             if "gzip" in request.headers.get("Accept-Encoding", ""):
                 response.enable_compression(web.ContentCoding.gzip)
             try:

@@ -51,6 +51,9 @@ class ProblemCode(StrEnum):
     UNREADABLE_REGISTER = "UnreadableRegister"
     UNKNOWN_QUOTA_KEY = "UnknownQuotaKey"
     UNREADABLE_BUDGET = "UnreadableBudget"
+    UNREADABLE_VIRTUAL_MACHINE = "UnreadableVirtualMachine"
+    UNKNOWN_RAW_KEY = "UnknownRawKey"
+    RAW_OVERCOMMITTED = "RawOvercommitted"
 
 
 @dataclass(frozen=True, slots=True, order=True)

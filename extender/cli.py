@@ -13,7 +13,18 @@ from urllib.parse import urlsplit
 from extender import __version__
 from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
-from extender.commands import account, certs, explain, replay, scheduler_config, serve, simulate, verify, webhooks
+from extender.commands import (
+    account,
+    certs,
+    explain,
+    replay,
+    scheduler_config,
+    serve,
+    simulate,
+    usage,
+    verify,
+    webhooks,
+)
 from extender.commands.defaults import add_defaults, natural, path, settings_of, with_config
 from extender.commands.sources import add_sources
 from extender.commands.vendor_config import VendorConfig, read_vendor_config
@@ -101,6 +112,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     )
     _add_live(parser)
     serve.add_metrics(parser)
+    usage.add_usage(parser)
     _add_webhooks_port(parser, server)
     _add_admission(parser)
     parser.set_defaults(run=serve.run)
@@ -224,6 +236,7 @@ def _add_admission(parser: argparse.ArgumentParser) -> None:
         "--runtime-class-name", default=defaults.runtime_class, metavar="NAME", help="given to pods with a share"
     )
     _add_trusted_account(group)
+    _add_launcher_account(group)
 
 
 def _add_account(parser: argparse.ArgumentParser) -> None:
@@ -321,6 +334,12 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
     _add_logs(parser)
     _add_output(parser)
     parser.set_defaults(run=certs.run)
+
+
+def _add_launcher_account(parser: argparse._ActionsContainer) -> None:
+    accounts = ", ".join(sorted(AdmissionSettings().launcher_accounts))
+    text = f"creates the pods of VMs, whose budgets filter judges, repeatable; default: {accounts}"
+    parser.add_argument("--launcher-account", action="append", type=_account, metavar="USER", help=text)
 
 
 def _add_trusted_account(parser: argparse._ActionsContainer) -> None:

@@ -23,6 +23,10 @@ class Settings:
     reserved_memory: ReservedMemory = field(default_factory=ReservedMemory)
     """Nothing is held back, as in HAMi: how much drivers and contexts take depends on them and on the cards."""
 
+    raw_keys: tuple[str, ...] = ()
+    """Extended resource names of whole devices that are counted, sorted. None, so that nothing changes for clusters
+    where kube-scheduler alone counts them; these names must be in the stanza's managedResources."""
+
     @property
     def vendors(self) -> tuple[Vendor, ...]:
         """Every vendor that is on."""

@@ -54,6 +54,8 @@ class AdmissionSettings:
     """A misspelt memory limit is no limit: the pod would get a whole card, or never be scheduled."""
     runtime_class: str = ""
     """Set on pods with a share that name none; empty: left alone."""
+    launcher_accounts: frozenset[str] = frozenset({"system:serviceaccount:kubevirt:kubevirt-controller"})
+    """Who creates the pods of VMs. Their budgets are judged in filter, where the VMI may have listed them."""
     trusted_accounts: frozenset[str] = frozenset(
         {
             "system:serviceaccount:kube-system:gpu-extender",

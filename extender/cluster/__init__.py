@@ -18,6 +18,7 @@ from extender.cluster.loading import (
 )
 from extender.cluster.podfacts import PodFacts, is_older, pod_facts
 from extender.cluster.registry import PodRegistry
+from extender.cluster.usage import UsageLedger
 
 __all__ = [
     "Cluster",
@@ -31,6 +32,7 @@ __all__ = [
     "PodFacts",
     "PodRegistry",
     "Seen",
+    "UsageLedger",
     "check_requests",
     "checked_pod",
     "collect",

@@ -22,6 +22,8 @@ from extender.admission.service import Admission
 from extender.cluster import Learner
 from extender.commands.common import expected_pods
 from extender.commands.ports import Urls, admission_settings, further_ports, read_certificates, verbs_port
+from extender.commands.raw_budgets import RawBudgetFile
+from extender.commands.usage import usage_keeper
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
 from extender.journal import FileJournal
@@ -92,7 +94,8 @@ async def _serve(
     certificates = read_certificates(arguments)
     async with _connected(arguments) as (client, journal):
         live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
-        version = ServerVersion(client)
+        version, budgets = ServerVersion(client), RawBudgetFile(arguments.raw_budgets, live.cluster)
+        keeper = usage_keeper(arguments, live.cluster, live.is_synced)
         collector = LiveCollector(live, monitor, garbage)
         parts = _Live(live, collector, certificates.webhooks)
         app = _application(arguments, server, live, parts, certificates.webhooks, version, client)
@@ -102,7 +105,7 @@ async def _serve(
             beside = [asyncio.create_task(monitor.run()), asyncio.create_task(version.run())]
             await live.start()
             _welcome(url, urls)
-            async with Learner(live.cluster, given).running():
+            async with Learner(live.cluster, given).running(), budgets.followed(), keeper.running():
                 await stopped.wait()
             logger().info("stopping")
             for task in beside:

@@ -32,7 +32,7 @@ class _Dumper(yaml.SafeDumper):
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Print both configurations. Raises `InputError`."""
-    objects = configurations(managed_vendors(settings), _admission(arguments), _target(arguments))
+    objects = configurations(managed_vendors(settings), _admission(arguments), _target(arguments), settings.raw_keys)
     if arguments.output == "json":
         listed = {"apiVersion": "v1", "kind": "List", "items": objects}
         sys.stdout.write(orjson.dumps(listed, option=orjson.OPT_INDENT_2).decode() + "\n")

@@ -20,7 +20,9 @@ from extender.config import Settings
 from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
 
-Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass"]
+Kind: TypeAlias = Literal[
+    "Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass", "VirtualMachineInstance"
+]
 
 
 class Journal(Protocol):
@@ -130,8 +132,27 @@ class Expect(_Entry, frozen=True):
     plan: Plan
 
 
+class RawBudgets(_Entry, frozen=True):
+    """From here on these budgets of whole devices are in force: (namespace, raw key, units) each."""
+
+    hard: list[tuple[str, str, int]]
+
+
 Entry: TypeAlias = (
-    Start | Verb | Changed | Replaced | Assume | Finish | Forget | Refuse | Lose | Claimed | Unclaim | Plugin | Expect
+    Start
+    | Verb
+    | Changed
+    | Replaced
+    | Assume
+    | Finish
+    | Forget
+    | Refuse
+    | Lose
+    | Claimed
+    | Unclaim
+    | Plugin
+    | Expect
+    | RawBudgets
 )
 
 

@@ -35,6 +35,7 @@ class Recorder:
         events.unclaimed.subscribe(lambda event: write({"op": "unclaim", "uid": event.uid}))
         events.plugin_changed.subscribe(self._plugin_changed)
         events.workload_expected.subscribe(self._workload_expected)
+        events.raw_budgets_changed.subscribe(self._raw_budgets_changed)
 
     def on_answer(self, verb: str, body: bytes, answer: bytes) -> None:
         """Record a verb's question and answer. kube-scheduler sent the body, so it may not be text."""
@@ -66,3 +67,7 @@ class Recorder:
 
     def _workload_expected(self, event: told.WorkloadExpected) -> None:
         self._journal.write({"op": "expect", "mix": event.workload.mix, "plan": event.workload.plan})
+
+    def _raw_budgets_changed(self, event: told.RawBudgetsChanged) -> None:
+        hard = [(namespace, key, units) for (namespace, key), units in sorted(event.budgets.items())]
+        self._journal.write({"op": "rawbudgets", "hard": hard})

@@ -43,6 +43,7 @@ from extender.live.watching import (
     PodSink,
     QuotaSink,
     dra_reflectors,
+    vmi_reflectors,
 )
 from extender.logs import logger
 
@@ -75,7 +76,8 @@ class LiveExtender:
         self.waker = Waker(self.cluster, client, self._answers, live.wake)
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
-        self.optional = dra_reflectors(client, self.cluster, live.reflector, _journaling(journal))
+        watching = client, self.cluster, live.reflector, _journaling(journal)
+        self.optional = [*dra_reflectors(*watching), *vmi_reflectors(*watching)]
         """What not every API server has."""
         self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
@@ -248,6 +250,7 @@ class LiveExtender:
         )
         events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
+        events.raw_budgets_changed.subscribe(lambda _: waker.freed_everywhere())
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
         events.over.subscribe(
             lambda event: waker.forget(event.uid),

@@ -54,11 +54,24 @@ class Turns:
                 yield batch
 
     async def send(
-        self, request: web.Request, fragments: Iterable[bytes], headers: Mapping[str, str] | None = None
+        self,
+        request: web.Request,
+        fragments: Iterable[bytes],
+        headers: Mapping[str, str] | None = None,
+        media: str = _JSON,
     ) -> web.StreamResponse:
-        """Send JSON that comes in fragments, compressed for clients that accept it; "" is a step without text."""
+        """Send what comes in fragments, compressed for who takes it; an empty one is a step without text."""
         async with self._answers:
-            return await self.stream(request, fragments, {"Content-Type": "application/json", **(headers or {})})
+            response = web.StreamResponse(headers=headers)
+            response.content_type = media
+            if "gzip" in request.headers.get("Accept-Encoding", ""):
+                response.enable_compression(web.ContentCoding.gzip)
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await self._write(request, response, fragments)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the client must not take a part for the whole
+                _break_off(request, error)
+            return response
 
     async def stream(
         self, request: web.Request, fragments: Iterable[bytes], headers: Mapping[str, str]

@@ -15,7 +15,7 @@ from accounting.node import Node
 from accounting.pod_record import State, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import QuotaTable
-from extender.cluster import Cluster, Heard
+from extender.cluster import Cluster, concerns_cards
 from extender.convert import convert_node, convert_pod, convert_quota, misnamed
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.wire import core_v1
@@ -94,7 +94,7 @@ class PodView:
         if misnamed(wire.metadata):
             return None
         pod = convert_pod(wire, self._cluster.settings)
-        if pod.terminal or not (pod.asks or pod.allocation is not None):
+        if pod.terminal or not concerns_cards(pod):
             return Seen(pod.uid, None)
         if pod.node is None:
             return Seen(pod.uid, _PodValue(pod.key, None, (), None))
@@ -121,7 +121,7 @@ class PodView:
     def cached(self, identity: str) -> _PodValue | None:
         """What the cache holds for a pod."""
         pod = self._cluster.pod(identity)
-        if pod is None or pod.terminal or not (pod.asks or pod.allocation is not None):
+        if pod is None or pod.terminal or not concerns_cards(pod):
             return None
         record = self._cluster.cache.pods.get(identity)
         if record is None:

@@ -11,6 +11,7 @@ from extender.live.watching.handshakes import HandshakeKeeper
 from extender.live.watching.informer import PodInformer
 from extender.live.watching.overcommit import OvercommitReporter
 from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
+from extender.live.watching.vmi_sink import VmiSink, vmi_reflectors
 
 __all__ = [
     "BudgetSink",
@@ -23,7 +24,9 @@ __all__ = [
     "PodInformer",
     "PodSink",
     "QuotaSink",
+    "VmiSink",
     "dra_reflectors",
     "dra_sinks",
     "node_facts",
+    "vmi_reflectors",
 ]

@@ -136,6 +136,11 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         "--lease-retry", type=_seconds, default=2.0, metavar="SECONDS", help="between two renewals; default: 2"
     )
     group.add_argument(
+        "--leader-label",
+        action="store_true",
+        help="label this pod gpu-extender.io/role=leader while it leads, for a Service of the verbs",
+    )
+    group.add_argument(
         "--predecessor-lock",
         type=path,
         metavar="FILE",

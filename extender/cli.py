@@ -148,6 +148,11 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         "--lease-retry", type=_seconds, default=2.0, metavar="SECONDS", help="between two renewals; default: 2"
     )
     group.add_argument(
+        "--leader-label",
+        action="store_true",
+        help="label this pod gpu-extender.io/role=leader while it leads, for a Service of the verbs",
+    )
+    group.add_argument(
         "--predecessor-lock",
         type=path,
         metavar="FILE",
@@ -288,14 +293,18 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 def _add_webhooks(parser: argparse.ArgumentParser) -> None:
     target = Target()
     parser.add_argument("--namespace", type=_namespace, default=target.namespace, help="the extender's own")
-    parser.add_argument("--service", type=_name, default=target.service, metavar="NAME", help="of the webhook port")
-    parser.add_argument("--url", type=_https, metavar="URL", help="https://HOST:PORT, instead of the service")
+    _add_service(parser)
     ca = parser.add_mutually_exclusive_group()
     ca.add_argument("--ca-file", type=path, metavar="FILE", help="PEM, written into caBundle")
     ca.add_argument("--cert-manager", type=_name, metavar="CERTIFICATE", help="let cert-manager write caBundle")
     _add_trusted_account(parser)
     parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml", help="format; default: yaml")
     parser.set_defaults(run=webhooks.run)
+
+
+def _add_service(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--service", type=_name, default=Target().service, metavar="NAME", help="of the webhook port")
+    parser.add_argument("--url", type=_https, metavar="URL", help="https://HOST:PORT, instead of the service")
 
 
 def _add_scheduler_config(parser: argparse.ArgumentParser) -> None:
@@ -330,6 +339,21 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--days", type=_days, default=365, help="how long a certificate lasts")
     parser.add_argument(
         "--renew-before-days", type=natural, default=120, metavar="DAYS", help="renew what ends sooner; default: 120"
+    )
+    parser.add_argument(
+        "--issued-by-others",
+        action="store_true",
+        help="the Secret is somebody else's, such as cert-manager's: never write it, only trust its ca.crt",
+    )
+    parser.add_argument(
+        "--webhooks",
+        action="store_true",
+        help="give the webhook configurations their webhooks, once the extender answers by this certificate",
+    )
+    _add_service(parser)
+    _add_trusted_account(parser)
+    parser.add_argument(
+        "--every", type=_seconds, default=0.0, metavar="SECONDS", help="stay, and look again so often; default: once"
     )
     _add_logs(parser)
     _add_output(parser)

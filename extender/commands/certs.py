@@ -22,7 +22,7 @@ from extender.logs import configure_logs
 from extender.security import not_after
 
 
-def run(arguments: argparse.Namespace, _settings: Settings) -> int:
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Make or renew what is due. Raises `InputError`."""
     configure_logs(json=arguments.log_format == "json", level=arguments.log_level)
     if arguments.directory is not None:
@@ -35,8 +35,13 @@ def run(arguments: argparse.Namespace, _settings: Settings) -> int:
     # The Kubernetes client takes a third of a second to import; files do not need it.
     from extender.commands import certs_live
 
-    why, files = asyncio.run(certs_live.renew_secret(arguments))
-    _tell(arguments, f"secret {arguments.secret}", why, files)
+    if arguments.every:
+        asyncio.run(certs_live.renew_every(arguments, settings))
+        return 0
+    outcome = asyncio.run(certs_live.renew_secret(arguments, settings))
+    if outcome.off:
+        raise InputError("--webhooks", outcome.off, "does not answer, so the webhooks stay off")
+    _tell(arguments, f"secret {arguments.secret}", outcome.why, outcome.files)
     return 0
 
 
@@ -45,6 +50,10 @@ def _check_flags_of_files(arguments: argparse.Namespace) -> None:
         ("--webhook-configuration", arguments.webhook_configuration),
         ("--kubeconfig", arguments.kubeconfig),
         ("--in-cluster", arguments.in_cluster),
+        ("--webhooks", arguments.webhooks),
+        ("--every", arguments.every),
+        ("--issued-by-others", arguments.issued_by_others),
+        ("--url", arguments.url),
     ):
         if value:
             raise InputError(flag, str(value), "is for --secret; print configurations with `webhooks --ca-file`")

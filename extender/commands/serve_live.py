@@ -33,7 +33,7 @@ from extender.live.app import LiveExtender
 from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
-from extender.live.leading import LeaseSettings, Predecessors
+from extender.live.leading import LeaseSettings, OwnPod, Predecessors
 from extender.live.server_version import ServerVersion
 from extender.live.settings import LiveSettings
 from extender.logs import announce, logger
@@ -41,6 +41,7 @@ from extender.security import CertificateCollector, ServingCertificate
 from extender.server import Compare, OnAnswer, make_app
 from extender.verbs import Hooks
 from extender.wire.extender_v1 import BindingArgs
+from extender.wire.names import why_no_label, why_no_subdomain
 
 
 class _Live:
@@ -204,8 +205,18 @@ def live_settings(arguments: argparse.Namespace) -> LiveSettings:
         lease=lease,
         bind=bind,
         claims=arguments.claims,
+        labelled_pod=_own_pod() if arguments.leader_label else None,
     )
     return replace(settings, predecessors=_predecessors(arguments.predecessor_lock, settings.identity))
+
+
+def _own_pod() -> OwnPod:
+    """Return the pod that the environment names. Raises `InputError`."""
+    pod = OwnPod(os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", ""))
+    why = why_no_label(pod.namespace) or why_no_subdomain(pod.name)
+    if why:
+        raise InputError("--leader-label", f"{pod.namespace}/{pod.name}", f"POD_NAMESPACE and POD_NAME: {why}")
+    return pod
 
 
 def _predecessors(path: str | None, identity: str) -> Predecessors | None:

@@ -9,7 +9,7 @@ journals of many; a line that a killed process left incomplete is not read.
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -20,9 +20,10 @@ from extender.config import Settings
 from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
 
-Kind: TypeAlias = Literal[
-    "Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass", "VirtualMachineInstance"
-]
+#: Of what the entries mean. One that is higher is refused: its entries may mean something else.
+FORMAT: Final = 1
+
+Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota", "PodDisruptionBudget"]
 
 
 class Journal(Protocol):
@@ -41,6 +42,9 @@ class Start(_Entry, frozen=True):
 
     settings: Settings
     version: str = ""
+    """Of the program."""
+    format: int = 1
+    """Of the journal; those before 0.2 do not say it."""
 
 
 class Verb(_Entry, frozen=True):
@@ -218,8 +222,8 @@ class JournaledSink:
 def read_journal(path: str) -> Iterator[tuple[int, Entry]]:
     """Yield (line number, entry).
 
-    Raises OSError, and ValueError that names a line that is no entry. An incomplete line at the end of the file, or
-    before the next process began, is skipped.
+    Raises OSError, and ValueError naming a line that is no entry, or begins a journal of a later format; a cut line at the end of the file, or before the next
+    process began, is passed over.
     """
     decoder = msgspec.json.Decoder(Entry)
     bad: ValueError | None = None
@@ -237,6 +241,9 @@ def read_journal(path: str) -> Iterator[tuple[int, Entry]]:
             if bad is not None and not isinstance(entry, Start):
                 break
             bad = None
+            if isinstance(entry, Start) and entry.format > FORMAT:
+                version = entry.version or "a later version"
+                raise ValueError(f"line {number}: format {entry.format} of {version}; this version reads {FORMAT}")
             yield number, entry
     if bad is not None:
         raise bad

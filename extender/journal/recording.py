@@ -12,7 +12,7 @@ from extender import __version__
 from extender.cluster import events as told
 from extender.config import Settings
 from extender.convert import pack_rows
-from extender.journal.journal import Journal
+from extender.journal.journal import FORMAT, Journal
 
 
 class Recorder:
@@ -20,7 +20,7 @@ class Recorder:
 
     def __init__(self, journal: Journal, settings: Settings) -> None:
         self._journal = journal
-        journal.write({"op": "start", "version": __version__, "settings": msgspec.to_builtins(settings)})
+        journal.write({"op": "start", "format": FORMAT, "version": __version__, "settings": msgspec.to_builtins(settings)})
 
     def subscribe(self, events: told.Events) -> None:
         """Record these events from now on."""

@@ -28,7 +28,7 @@ from extender.live.background import Background
 from extender.live.binding import Binder, LateBindings
 from extender.live.comparing import Comparer, Comparison, NodeView, PodView, QuotaView
 from extender.live.hooks import LiveHooks
-from extender.live.leading import LeaderElector, LeaseFollower, LeaseHolder, SoleLeader
+from extender.live.leading import LeaderElector, LeaderLabel, LeaseFollower, LeaseHolder, SoleLeader
 from extender.live.locks import NodeLocks, OwnerState
 from extender.live.refusals import RefusalReporter
 from extender.live.settings import LiveSettings
@@ -154,6 +154,8 @@ class LiveExtender:
         for part in (self.waker, self.events, self.handshakes):
             self._background.spawn(part.run)
         self._background.spawn(self._compare_now_and_then)
+        if self._live.labelled_pod is not None:
+            self._background.spawn(LeaderLabel(self.client, self._live.labelled_pod, self._answers).run)
 
     def begin_stop(self) -> None:
         """Stop being ready; requests are still answered."""

@@ -95,10 +95,10 @@ class Verbs:
         return self._told("prioritize", body, answer.body)
 
     def check_ready(self) -> None:
-        """Raise `wire.WireError` if nothing can be answered now."""
+        """Raise `wire.NotReadyError` when nothing can be answered now."""
         why_not = self._hooks.why_not_ready()
         if why_not:
-            raise wire.WireError(why_not)
+            raise wire.NotReadyError(why_not)
 
     def filter_dryrun(self, body: bytes) -> bytes:
         """Answer filter for nodes that may not exist; nothing is left behind."""

@@ -129,7 +129,7 @@ class Questions:
             pass
         rows = usage_records(ledger, request.query.get("namespace"))
         if form == "csv":
-            return await self._turns.send(request, usage_csv(rows), media="text/csv")
+            return await self._turns.send(request, usage_csv(rows), {"Content-Type": "text/csv"})
         return await self._turns.send(request, json_array(rows))
 
     async def decisions(self, request: web.Request) -> web.Response:

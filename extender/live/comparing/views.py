@@ -15,7 +15,7 @@ from accounting.node import Node
 from accounting.pod_record import State, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import QuotaTable
-from extender.cluster import Cluster, concerns_cards
+from extender.cluster import Cluster, Heard, concerns_cards
 from extender.convert import convert_node, convert_pod, convert_quota, misnamed
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.wire import core_v1

@@ -1,7 +1,7 @@
 """The command line: `gpu-extender serve | account | explain | simulate | verify | replay`.
 
-It must not do the work; each command is a module of `commands`. Invariants: exit status 0 answered, 1 verify found
-problems or explain found no node, 2 bad input with nothing on standard output and one line on standard error.
+It must not do the work; each command is a module of `commands`. Invariant: exit status 0 means answered, 1 that verify
+found problems or explain found no node, 2 bad input, with nothing on standard output and one line on standard error.
 """
 
 import argparse
@@ -39,14 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {printable(str(error))}\n")
         return 2
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; keep the interpreter from complaining at exit.
+        # The reader (head, less) has closed the pipe; keep the interpreter from complaining at exit.
         sys.stderr.close()
         return 0
     return status
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses bad flags in the one line that every other bad input gets."""
+    """A parser that reports bad flags in one line, like every other bad input."""
 
     def error(self, message: str) -> None:  # type: ignore[override]  # argparse says NoReturn, as this does
         sys.stderr.write(printable(f"error: arguments: {' '.join(sys.argv[1:]) or '(none)'}: {message}") + "\n")
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         add(command)
-        # Behind the options of the command itself, which matter more.
+        # After the options of the command itself, which matter more.
         add_defaults(command)
     completion = commands.add_parser("completion", help="print a script that completes this command")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="your shell")
@@ -360,7 +360,7 @@ def _namespace(text: str) -> str:
 
 
 def _account(text: str) -> str:
-    # Accounts become part of an expression, where a quote would end the text.
+    # Accounts become part of an expression, where a quote would end the string.
     if not text or any(character in "'\\" or not character.isprintable() for character in text):
         message = f"{text or '(empty)'}: must be a user's name without quotes and backslashes"
         raise argparse.ArgumentTypeError(message)

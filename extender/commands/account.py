@@ -1,6 +1,6 @@
 """`account -f POD`: what a pod holds, per container, per card, per phase.
 
-It takes the allocation annotation at its word, whether or not the pod is bound.
+It uses the allocation annotation, whether or not the pod is bound.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def _text(pod: Pod, entry: dict[str, Any]) -> Iterator[str]:
 
 
 def _asked(pod: Pod) -> Iterator[str]:
-    """Show what each container of a pod asks for that has no cards yet."""
+    """Show what each container asks for, of a pod that has no cards yet."""
     rows = [
         (container["name"], container["kind"], "-" if request is None else request_text(request))
         for container in asks(pod.containers)

@@ -1,8 +1,8 @@
-"""Make the webhook port's certificate, or renew it when its time has come; where nothing is due, nothing is written.
+"""Make the webhook port's certificate, or renew it when it is due; if nothing is due, nothing is written.
 
-It must not serve. Invariants: run again and again it does the same as once; at every moment between its steps the API
-server trusts the certificate that is served: first it is told of the new authority beside the old one, then the new
-pair is put where the extender reads it.
+It must not serve. Invariants: repeated runs have the effect of one; between any two steps the API server trusts the
+served certificate: first the new authority is added beside the old one, then the new pair is written where the extender
+reads it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from extender.security import not_after
 
 
 def run(arguments: argparse.Namespace, _settings: Settings) -> int:
-    """Make or renew what is due. Raises `InputError`."""
+    """Make or renew the certificate if it is due. Raises `InputError`."""
     configure_logs(json=arguments.log_format == "json", level=arguments.log_level)
     if arguments.directory is not None:
         _check_flags_of_files(arguments)
@@ -51,14 +51,14 @@ def _check_flags_of_files(arguments: argparse.Namespace) -> None:
 
 
 def renew_files(directory: Path, plan: Plan, now: datetime) -> str:
-    """Renew a pair in files; returns why, empty if nothing was due. Raises `InputError`."""
+    """Renew a pair in files; returns why, "" if nothing was due. Raises `InputError`."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = read_files(directory)
         why = plan.due(files, now)
         if why:
             renewed = plan.renewed(files, now)
-            # The authorities first: whoever reads them later trusts the old pair and the new one.
+            # The authorities first: clients that read them now trust both the old and the new pair.
             _write(directory / AUTHORITIES, renewed.authorities, 0o644)
             _write(directory / CERTIFICATE, renewed.certificate, 0o644)
             _write(directory / KEY, renewed.key, 0o600)

@@ -1,7 +1,7 @@
 """`certs --secret`: the certificate in a Secret, and its authorities in the webhook configurations.
 
-It must not know how certificates are made. Invariants: whatever fails in between, the next run finds a state that it
-can go on from, and the API server trusts what is served; of two runs at the same time one writes the Secret.
+It must not know how certificates are made. Invariants: whatever fails in between, the next run can continue, and the
+API server trusts the served certificate; of two runs at the same time only one writes the Secret.
 """
 
 import argparse
@@ -29,18 +29,18 @@ _RETRY_SECONDS = 1.0
 
 
 class _Secret(NamedTuple):
-    """A Secret as it was read; version "": there is none."""
+    """A Secret as it was read; version "" if there is none."""
 
     files: Files
     version: str
 
 
 class CertsError(InputError):
-    """The API server did not do what was asked. Said in one line like bad input, for a Job shows nothing else."""
+    """The API server refused a request. Reported in one line like bad input, because a Job shows nothing else."""
 
 
 async def renew_secret(arguments: argparse.Namespace) -> tuple[str, Files]:
-    """Renew what is due. Returns why, empty if nothing was, and what is there now. Raises `InputError`."""
+    """Renew the pair if it is due. Returns why, "" if it was not, and the present pair. Raises `InputError`."""
     namespace, slash, name = arguments.secret.partition("/")
     if not slash or why_no_label(namespace) or why_no_subdomain(name):
         raise InputError("--secret", arguments.secret, "must be NAMESPACE/NAME")
@@ -77,7 +77,7 @@ class _Renewal:
             secret = await self._read()
             why = self._plan.due(secret.files, now)
             files = self._plan.renewed(secret.files, now) if why else secret.files
-            # Before the Secret: what is served must never be newer than what is trusted.
+            # Before the Secret, so that the served certificate is never newer than the trusted authorities.
             await self._trust(files.authorities, now)
             if not why or await self._write(files, secret.version):
                 return why, files
@@ -95,7 +95,7 @@ class _Renewal:
         return _Secret(files, str(found["metadata"]["resourceVersion"]))
 
     async def _write(self, files: Files, version: str) -> bool:
-        """Create the Secret, or change the version that was read; whether nobody else did first."""
+        """Create the Secret, or change the version that was read; returns whether nobody else did so first."""
         values = {CERTIFICATE: files.certificate, KEY: files.key, AUTHORITIES: files.authorities}
         body: dict[str, Any] = {
             "apiVersion": "v1",
@@ -115,9 +115,9 @@ class _Renewal:
         return True
 
     async def _trust(self, authorities: bytes, now: datetime) -> None:
-        """Add the authorities to every webhook of the configurations where they are not trusted already.
+        """Add the authorities to every webhook of the configurations that does not trust them yet.
 
-        What is trusted there stays: another run may be about to serve it.
+        Authorities that are there stay, because another run may be about to serve a pair of theirs.
         """
         for kind in _KINDS:
             for name in self._configurations:
@@ -150,7 +150,7 @@ class _Renewal:
 
 
 def _bundle_operations(configuration: dict[str, Any], authorities: bytes, now: datetime) -> list[dict[str, Any]]:
-    """Return the JSON patch that makes every webhook trust. It fails if the webhooks have changed meanwhile."""
+    """Return the JSON patch that makes every webhook trust them. It fails if the webhooks have changed since."""
     operations: list[dict[str, Any]] = []
     for index, webhook in enumerate(configuration.get("webhooks") or ()):
         trusted = _decoded(webhook["clientConfig"].get("caBundle"))

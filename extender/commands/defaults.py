@@ -1,7 +1,8 @@
-"""The flags that every command has: HAMi's defaults, the vendors that are on, and their device configuration.
+"""The flags that every command has: HAMi's defaults, the enabled vendors, and their device configuration.
 
-Why it exists: what a pod asks for depends on them, so each command that reads pods must read them alike. It must not
-know any command. Invariant: a flag goes before the file of `--vendor-config`, and that before the table of vendors.
+Why it exists: a pod's demand depends on these flags, so all commands that read pods must use them in the same way. It
+must not know any command. Invariant: a flag overrides the file of `--vendor-config`, and the file overrides the table
+of vendors.
 """
 
 import argparse
@@ -67,7 +68,7 @@ def add_defaults(parser: argparse.ArgumentParser) -> None:
 
 
 def with_config(arguments: argparse.Namespace, config: VendorConfig) -> argparse.Namespace:
-    """Fill in what admission takes from a device configuration; a flag goes before it."""
+    """Fill in what admission takes from a device configuration; a flag overrides it."""
     if "default_gpu_count" in arguments:
         if arguments.default_gpu_count is None:
             default = AdmissionSettings().default_count
@@ -109,7 +110,7 @@ def _vendors(text: str) -> tuple[Vendor, ...]:
 
 
 def _card_policy(text: str) -> str:
-    """Check a card policy. On a pod an unknown word is ignored, as in HAMi; here it is a mistake of one person."""
+    """Check a card policy. Unlike on a pod, where it is ignored as in HAMi, an unknown word is an error here."""
     unknown = unknown_card_words(text)
     if unknown:
         raise argparse.ArgumentTypeError(f"{text}: {unknown[0] or '(empty)'} is no policy")

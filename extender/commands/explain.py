@@ -1,6 +1,6 @@
 """`explain -f POD --cluster FILE`, `explain NAME --kubeconfig FILE`: which nodes take a pod, and why the others do not.
 
-It ignores the pod's own booking. It does not judge taints, affinity or CPU.
+It ignores the pod's own booking, and does not consider taints, affinity or CPU.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
-    """Say what the pod would add to each limit of its namespace, and what the API server charges instead."""
+    """Print what the pod would add to each limit of its namespace, and what the API server charges instead."""
     heads = ("QUOTA", "RESOURCE", "HARD", "USED", "POD ADDS", "API SERVER CHARGES", "AND ADDS")
     rows = [
         (

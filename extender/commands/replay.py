@@ -13,7 +13,7 @@ from extender.convert import InputError
 from extender.journal import read_journal
 from extender.live.replaying import Difference, Replay, Summary
 
-#: What is shown before and after the first character that differs; answers can have megabytes.
+#: How many characters are shown before and after the first difference; answers can have megabytes.
 _BEFORE, _AFTER = 60, 140
 
 

@@ -1,8 +1,8 @@
-"""Print kube-scheduler's configuration, whose stanza follows from the vendors that are on and their resource names.
+"""Print kube-scheduler's configuration, with the resource names of the enabled vendors in the extender's stanza.
 
-Why it exists: kube-scheduler sends a pod to the extender only if the stanza names a resource of it, so the names must
-not be written a second time by hand. It must not reach a cluster. Invariant: all but the names is the manifest in
-manifests/scheduler, comments included, and for the defaults so are the names.
+Why it exists: kube-scheduler sends a pod to the extender only if the stanza names one of its resources, so the names
+must not be copied by hand. It must not reach a cluster. Invariant: apart from the names the output is the manifest in
+manifests/scheduler, comments included; by default the names are too.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def scheduler_config(vendors: tuple[Vendor, ...], scheduler_name: str) -> str:
 
 
 def _managed(vendors: tuple[Vendor, ...]) -> Iterator[str]:
-    """Yield the entries; what they mean is said with the first vendor's."""
+    """Yield the entries; the first vendor's have comments."""
     for number, vendor in enumerate(vendors):
         count, *others = vendor.resources
         yield (_ADVERTISED if number == 0 else "") + _entry(count, ignored=False)

@@ -1,8 +1,8 @@
 """`simulate`: replay a workload on a cluster under several policies, and report packing.
 
-Pods arrive in an order given by a seed until they ask for --demand percent of all cards; nothing leaves. Each pod is
-filtered, scored, given cards and booked by the code that answers kube-scheduler; CPU and memory are judged as
-kube-scheduler does. A pod that no node takes is refused for good.
+Pods arrive in an order that a seed decides, until they ask for --demand percent of all cards; none leaves. Each pod is
+filtered, scored, given cards and booked by the code that answers kube-scheduler; CPU and memory are judged as in
+kube-scheduler. A pod that no node takes is refused for good.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def _unbound(job: Job) -> Pod:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int], Tick]]:
-    """Yield what starts a bar on standard error; no bar where nobody looks or rich is not installed."""
+    """Yield a function that starts a progress bar on standard error; without a terminal or rich there is none."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -40,7 +40,7 @@ def _text(report: dict[str, Any], *, only_problems: bool) -> Iterator[str]:
 
 
 def _cards(devices: list[dict[str, Any]]) -> Iterator[str]:
-    """Show the cards: of many those with something wrong first, then those that are held."""
+    """Show the cards; if there are many, those with problems first, then those that are held."""
     if len(devices) > MOST_ROWS:
         devices = sorted(devices, key=lambda card: (_state(card) == "ok", not card["pods"]))
     shown, more = first_rows(devices, "cards")

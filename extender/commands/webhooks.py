@@ -1,6 +1,6 @@
 """Print the webhook configurations that make an API server ask the extender.
 
-It must not reach a cluster: whoever applies them decides. Invariant: the same flags give the same bytes.
+It must not reach a cluster: people apply the output themselves. Invariant: the same flags give the same bytes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _WIDTH = 120
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes lists below their key with an indent, and never an alias."""
+    """A YAML writer that indents lists below their key and never writes aliases."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True

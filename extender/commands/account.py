@@ -10,10 +10,17 @@ from typing import Any
 from accounting.pod import Pod, UnreadableAllocation
 from accounting.pod_record import record_pod
 from extender.cluster import check_requests
+from extender.commands.arguments import add_pods
 from extender.commands.common import print_json, print_lines, read_pods, table
 from extender.config import Settings
 from extender.convert import InputError
 from extender.reports import account, asks, request_text
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_pods(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -14,12 +14,39 @@ from pathlib import Path
 
 import orjson
 
+from extender.commands.arguments import add_logs, add_output, days, host, natural, object_name, path
 from extender.commands.certs_plan import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, make_plan
 from extender.commands.common import print_lines
 from extender.config import Settings
 from extender.convert import InputError
 from extender.logs import configure_logs
 from extender.security import not_after
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--directory", type=path, metavar="DIR", help="write tls.crt, tls.key and ca.crt there")
+    where.add_argument("--secret", metavar="NAMESPACE/NAME", help="write them into this Secret")
+    parser.add_argument(
+        "--host", action="append", type=host, metavar="HOST", help="DNS name or IP address of the webhooks, repeatable"
+    )
+    parser.add_argument(
+        "--webhook-configuration",
+        action="append",
+        type=object_name,
+        metavar="NAME",
+        help="write caBundle into the webhook configurations of this name, repeatable; default: gpu-extender",
+    )
+    parser.add_argument("--kubeconfig", type=path, metavar="FILE", help="of the API server that holds them")
+    parser.add_argument("--in-cluster", action="store_true", help="reach it as the pod's service account")
+    parser.add_argument("--days", type=days, default=365, help="how long a certificate lasts")
+    parser.add_argument(
+        "--renew-before-days", type=natural, default=120, metavar="DAYS", help="renew what ends sooner; default: 120"
+    )
+    add_logs(parser)
+    add_output(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, _settings: Settings) -> int:

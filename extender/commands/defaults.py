@@ -14,10 +14,9 @@ from accounting.selection import type_tokens
 from accounting.vendor import NVIDIA, Vendor
 from accounting.vendors import UNSUPPORTED, VENDORS
 from extender.admission.settings import AdmissionSettings
+from extender.commands.arguments import natural, path
 from extender.commands.vendor_config import VendorConfig
 from extender.config import Settings
-
-_INT32_MAX = 2**31 - 1
 
 
 def add_defaults(parser: argparse.ArgumentParser) -> None:
@@ -129,20 +128,3 @@ def _reserved_memory(text: str) -> ReservedMemory:
         except argparse.ArgumentTypeError:
             raise argparse.ArgumentTypeError(f"{number or '(empty)'}: must be a whole number of MiB") from None
     return ReservedMemory(tuple(entries))
-
-
-def natural(text: str) -> int:
-    """Read a whole number."""
-    digits = text.lstrip("0") or "0"
-    if not text.isascii() or not text.isdigit() or len(digits) > len(str(_INT32_MAX)) or int(digits) > _INT32_MAX:
-        message = f"{text or '(empty)'}: must be a whole number up to {_INT32_MAX}"
-        raise argparse.ArgumentTypeError(message)
-    return int(digits)
-
-
-def path(text: str) -> str:
-    """Read the name of a file."""
-    if not text:
-        message = "(empty): must be a file"
-        raise argparse.ArgumentTypeError(message)
-    return text

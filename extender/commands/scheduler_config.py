@@ -16,6 +16,8 @@ import orjson
 import yaml
 
 from accounting.vendor import Vendor
+from extender.admission.settings import AdmissionSettings
+from extender.commands.arguments import object_name
 from extender.config import Settings
 
 _MANIFEST = "kube-scheduler-config.yaml"
@@ -28,6 +30,20 @@ _NOT_ADVERTISED = '  # No node advertises the others. With false every node woul
 _PRIORITY = """\
   # Priority of the work on the card. It decides nothing here, but kube-scheduler would look for it on the nodes.
 """
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = __doc__
+    parser.add_argument(
+        "--scheduler-name",
+        type=object_name,
+        default=AdmissionSettings().scheduler_name,
+        metavar="NAME",
+        help="of the profile",
+    )
+    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml", help="format; default: yaml")
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -13,15 +13,32 @@ from typing import Any
 
 from accounting.pod import Pod
 from extender.cluster import garbage_collector_paused, load_objects
+from extender.commands.arguments import add_output, natural, path, percent
 from extender.commands.common import expected_pods, print_json, print_lines, read_pods, table
 from extender.config import Settings
 from extender.convert import InputError
 from extender.simulation.curves import MARKS, Curve, Scenario, make_scenario, run, summary
 from extender.simulation.plots import plot
+from extender.simulation.replay import POLICIES
 from extender.simulation.trace import Job, Machine, read_jobs, read_machines
 
 DEFAULT_POLICIES = ("random", "bestfit", "binpack", "fgd", "fragmentation")
 Tick = Callable[[int], None]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = __doc__
+    parser.add_argument("--trace-dir", type=path, metavar="DIR", help="openb CSV files: nodes and pods")
+    parser.add_argument("--trace", default="default", metavar="NAME", help="of openb_pod_list_NAME.csv")
+    parser.add_argument("--cluster", action="append", metavar="FILE", help="cluster dump, repeatable: nodes, and pods")
+    parser.add_argument("-f", "--filename", metavar="FILE", help="Pod manifests in place of the dump's or trace's pods")
+    parser.add_argument("--policy", action="append", choices=POLICIES, help="repeatable")
+    parser.add_argument("--seed", action="append", type=natural, metavar="N", help="repeatable; default: 42")
+    parser.add_argument("--demand", type=percent, default=130, metavar="PERCENT", help="of all cards; default: 130")
+    parser.add_argument("--plot", type=path, metavar="BASE", help="write BASE.svg and BASE.png")
+    add_output(parser)
+    parser.set_defaults(run=run_command)
 
 
 def run_command(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -8,8 +8,8 @@ import asyncio
 
 from accounting.pod import Pod
 from extender.cluster import Cluster
+from extender.commands.arguments import path
 from extender.commands.common import read_cluster
-from extender.commands.defaults import path
 from extender.config import Settings
 from extender.convert import InputError
 

@@ -24,11 +24,12 @@ _MANIFEST = "kube-scheduler-config.yaml"
 _HEAD = "  managedResources:\n"
 _ADVERTISED = """\
   # Nodes advertise the count (the sum of their cards' slots), so kube-scheduler counts it too. That keeps node totals
-  # free of races, and it lets preemption find victims: with true, preemption for a shortage of GPUs ends without any.
+  # free of races, and it lets preemption find victims: with true, preemption for a shortage of GPUs finds none.
 """
-_NOT_ADVERTISED = '  # No node advertises the others. With false every node would be "Insufficient" for them.\n'
+_NOT_ADVERTISED = '  # Nodes do not advertise the others. With false every node would be "Insufficient" for them.\n'
 _PRIORITY = """\
-  # Priority of the work on the card. It decides nothing here, but kube-scheduler would look for it on the nodes.
+  # The priority of the work on the card. The extender ignores it, but without this entry kube-scheduler would look for
+  # it on the nodes.
 """
 
 

@@ -1,8 +1,8 @@
-"""Lines that repeat: the first ones are written, the rest are counted.
+"""Repeated log lines: the first ones are written, the rest are counted.
 
-Why it exists: whoever may send requests decides how often the same line is logged; 16,000 bad ones made 2.3 MB. It must
-not know what the lines say. Invariants: of one message at most `BURST` lines are written in `WINDOW_SECONDS`; the next
-one that is written after that says how many were left out; the counts only grow.
+Why it exists: clients decide how often the same line is logged; 16,000 bad requests gave 2.3 MB. It must not know what
+the lines mean. Invariants: at most `BURST` lines of one message are written in `WINDOW_SECONDS`; the next line written
+after that says how many were left out; the counts only grow.
 """
 
 import time
@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from structlog.typing import EventDict
 
 BURST, WINDOW_SECONDS = 5, 10.0
-#: Set to True on a line that is never left out; it does not show.
+#: Set to True on a line that is never left out; it is not written.
 EVERY_LINE = "every_line"
 
 

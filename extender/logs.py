@@ -1,8 +1,8 @@
-"""Structured logs on standard error, and the few words on standard output that say where a server listens.
+"""Structured logs on standard error, and the lines on standard output that say where a server listens.
 
-It must not be used by `accounting`. Invariants: a message is a constant text; what varies are keys with stable names.
-Every line has the format that is set: those of libraries and tracebacks included. As text, no line holds anything that
-a terminal would obey, and none but the first of an entry could be taken for an entry. Logging never raises.
+`accounting` must not use it. Invariants: a message is a constant text, and variable parts are keys with stable names;
+every line has the configured format, those of libraries and tracebacks included; in text format no line has control
+characters for a terminal, and only an entry's first line looks like an entry.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from extender.printable import cut, printable
 LEVELS = ("debug", "info", "warning", "error")
 REPEATS = Repeats()
 """The one of this process; its metric is made from it."""
-#: No value takes more room in a line.
+#: The most characters of a value in a line.
 _LONGEST_VALUE = 2_000
 _TRACEBACK = "exception"
 
@@ -59,13 +59,13 @@ def logger() -> structlog.typing.FilteringBoundLogger:
 
 
 def every_line() -> structlog.typing.FilteringBoundLogger:
-    """Return the logger for lines of which none is left out, however many there are."""
+    """Return the logger for lines that are never left out, however many there are."""
     log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(**{EVERY_LINE: True})
     return log
 
 
 def announce(text: str, event: str, **values: object) -> None:
-    """Say on standard output what a person should know, as text or, where logs are JSON, as one line of it."""
+    """Print on standard output what people should know, as text, or as one line of JSON if logs are JSON."""
     out: TextIO = sys.stdout
     line = json_module.dumps({"event": event, "level": "info", **values}) if _is_json else text.rstrip("\n")
     out.write(f"{line}\n")
@@ -73,7 +73,7 @@ def announce(text: str, event: str, **values: object) -> None:
 
 
 def _short(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Cut long values; a traceback has the length that it needs."""
+    """Cut long values, except tracebacks."""
     for key, value in event.items():
         if isinstance(value, str) and key != _TRACEBACK:
             event[key] = cut(value, _LONGEST_VALUE)
@@ -106,7 +106,7 @@ _console = structlog.dev.ConsoleRenderer(colors=False)
 
 
 def _text(log: object, method: str, event: EventDict) -> str:
-    """Render a line for a person. The lines of a traceback are indented, so that none of them can pass for an entry."""
+    """Render a line for people. Lines of a traceback are indented, so that none of them looks like an entry."""
     traceback = event.pop(_TRACEBACK, None)
     safe: EventDict = {printable(str(key)): _safe(value) for key, value in event.items()}
     line = str(_console(log, method, safe))
@@ -135,7 +135,7 @@ class _ToStructlog(logging.Handler):
 
 
 def take_over_the_process() -> None:
-    """Give the format that is set to what Python and libraries would print as it comes. For a process of its own."""
+    """Give what Python and libraries print the configured format. Only for a process of the extender itself."""
     logging.getLogger().addHandler(_ToStructlog(logging.WARNING))
     logging.captureWarnings(capture=True)
     sys.excepthook = _on_uncaught
@@ -145,7 +145,7 @@ def take_over_the_process() -> None:
 
 def _on_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if not issubclass(kind, Exception):
-        # Ctrl-C is no fault.
+        # Ctrl-C is not an error.
         return
     _report("the process ends by a bug", (kind, error, trace))
 

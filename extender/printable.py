@@ -1,14 +1,14 @@
-"""Foreign text, made fit for a terminal.
+"""Making foreign text safe for a terminal.
 
-Why it exists: annotations, names and bodies are written by anybody, and end up on the terminal of whoever looks: escape
-codes would move the cursor and hide lines, a line break would forge one. It must not know where the text goes.
-Invariants: what is returned is one line of characters that have a shape; text without others is returned unchanged, so
-doing it twice does the same as once.
+Why it exists: anybody can write annotations, names and bodies, and they are shown on terminals: escape codes would move
+the cursor and hide lines, a line break would forge a line. It must not know where the text goes. Invariants: the result
+is one line of printable characters; text of only such characters is returned unchanged, so doing it twice has the
+effect of once.
 """
 
 
 def printable(text: str) -> str:
-    """Return a text in which whatever has no shape is written as Python escapes it."""
+    """Return a text with all unprintable characters escaped as in Python."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

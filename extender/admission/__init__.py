@@ -1,5 +1,5 @@
-"""Admission: what becomes of a pod before the API server stores it.
+"""Admission: checking and completing a pod before the API server stores it.
 
-The decisions are pure functions of a request, the settings and the cluster as it is now; `service` and `http` bring the
-bytes. Invariant: answering changes nothing but counters, whether or not the request is a dry run.
+The decisions are pure functions of a request, the settings and the cluster as it is now; `service` and `http` handle
+the bytes. Invariant: answering changes only counters, whether or not the request is a dry run.
 """

@@ -1,8 +1,8 @@
-"""What the cards of the cluster say of a request before any of them is chosen.
+"""Comparing a request with the cards of the cluster before any of them is chosen.
 
-Why it exists: a pod that no node could ever serve stays pending for ever, and its author can still be told; and a
-percentage needs at least its part of the smallest card. It must not choose. Invariant: with no card known, nothing is
-said.
+Why it exists: a pod that no node can ever take would stay Pending for ever, so its author is warned; and a percentage
+needs at least its part of the smallest card. It must not choose cards. Invariant: without known cards there is no
+warning.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _WHOLE_PERCENT = 100
 def too_large(cache: Cache, pod: Pod) -> Iterator[str]:
     """Yield a warning per container that asks for more memory than the largest card has, or more cards than a node.
 
-    It is no reason to deny: a larger node may be added.
+    This is no reason to deny, because a larger node may be added.
     """
     nodes = cache.snapshot().nodes
     if not nodes.present.any():
@@ -32,10 +32,7 @@ def too_large(cache: Cache, pod: Pod) -> Iterator[str]:
 
 
 def on_smallest_cards(cache: Cache, pod: Pod) -> Pod | None:
-    """Return the pod with its percentages and whole cards as memory of the smallest card; None if it has none.
-
-    What it asks like this is the least that it can come to hold (user report HAMi#1591).
-    """
+    """Return the pod with percentages and whole cards as memory of the smallest card; None if it has neither."""
     if not any(request.memory_percentage for each in pod.containers for request in each.requests):
         return None
     nodes = cache.snapshot().nodes
@@ -54,6 +51,6 @@ def _resolved(container: Container, card_mib: int) -> Container:
 def _on_card(request: DeviceRequest, card_mib: int) -> DeviceRequest:
     if not request.memory_percentage:
         return request
-    # Never nothing, so that a limit of 0 blocks it.
+    # Never 0, so that a limit of 0 refuses it.
     memory = max(1, card_mib * request.memory_percentage // _WHOLE_PERCENT)
     return request._replace(memory=memory, memory_percentage=0, whole=False)

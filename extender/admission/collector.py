@@ -1,6 +1,6 @@
-"""Metrics of the webhooks, read from the counters when somebody scrapes.
+"""Metrics of the webhooks, read from the counters at each scrape.
 
-It must not keep state of its own. Invariant: no label takes a pod, a namespace or a user as value.
+It must not keep other state. Invariant: no label's value is a pod, a namespace or a user.
 """
 
 from collections.abc import Iterator

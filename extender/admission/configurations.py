@@ -1,9 +1,9 @@
-"""The webhook configurations that an API server is given, as objects.
+"""The webhook configurations for the API server, as objects.
 
-Why it exists: what is called for, and what is judged, must not drift apart, so both follow from the vendors' table. It
-must not do I/O. Invariants: failurePolicy Fail with matchConditions so narrow that, while the extender is away, only
-pods that concern shares of cards wait, and no kubelet, plugin or controller does; the extender's own namespace is never
-asked about.
+Why it exists: the API server must ask about exactly what the webhooks check, so both follow from the table of vendors.
+It must not do I/O. Invariants: failurePolicy is Fail, and the matchConditions are so narrow that without the extender
+only pods that concern shares of cards are refused, and no kubelet, plugin or controller waits; the extender's own
+namespace is left out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,23 +19,23 @@ Json = dict[str, Any]
 NAME = "gpu-extender"
 SKIP_LABEL = "gpu-extender.io/webhook"
 _DOMAIN = "gpu-extender.io"
-#: Answers come from memory in a millisecond; the rest is for a pod of the extender that is just going away.
+#: Answers come from memory in a millisecond; the rest of the time is for a replica that is just ending.
 _TIMEOUT_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the API server finds the webhooks."""
+    """The address of the webhooks for the API server."""
 
     namespace: str = "kube-system"
-    """The extender's own, which is left alone: it must be able to start while nobody answers."""
+    """The extender's own namespace. It is left out, so that the extender can start while no replica answers."""
     service: str = "gpu-extender-webhook"
     url: str = ""
     """Instead of the service: https://host:port."""
     ca_bundle: str = ""
-    """Base64 of PEM; empty: left to whoever writes it later."""
+    """PEM in base64; empty if it is written later."""
     inject_ca_from: str = ""
-    """namespace/name of the cert-manager Certificate whose authority is to be filled in."""
+    """namespace/name of the cert-manager Certificate whose authority is injected."""
 
 
 def configurations(
@@ -122,15 +122,15 @@ _LISTS = "[c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})]
 
 
 def _asks(vendors: tuple[Vendor, ...]) -> Json:
-    """A container names a managed resource."""
+    """Return the condition: a container names a managed resource."""
     names = _list(dict.fromkeys(name for vendor in vendors for name in vendor.resources))
     return _condition(
         "names-a-managed-resource", f"{_CONTAINERS}.exists(c, {_LISTS}.exists(m, {names}.exists(r, r in m)))"
     )
 
 
-def _concerns_cards(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> Json:
-    """A container names a resource, or the pod an annotation, that is managed or could be meant to be."""
+def _concerns_cards(vendors: tuple[Vendor, ...]) -> Json:
+    """Return the condition: a container's resource or an annotation is managed or may be meant as managed."""
     names = dict.fromkeys(name for vendor in vendors for name in vendor.resources)
     parts = _parts_of(names)
     in_resources = f"{_CONTAINERS}.exists(c, {_LISTS}.exists(m, m.exists(k, {_matches('k', parts)})))"
@@ -149,7 +149,7 @@ def _names_devices(raw_keys: tuple[str, ...]) -> Json:
 
 
 def _parts_of(names: Iterable[str]) -> list[str]:
-    """Return what names of these kinds contain, misspelt or not: the domain's first word, and "gpu"."""
+    """Return texts that such names contain, misspelt or not: the domain's first word, and "gpu"."""
     return list(dict.fromkeys((*(name.partition("/")[0].partition(".")[0] for name in names), "gpu")))
 
 
@@ -158,12 +158,12 @@ def _matches(variable: str, parts: Iterable[str]) -> str:
 
 
 def _by_others(accounts: Sequence[str]) -> Json:
-    """The requester is neither the scheduler nor the node plugin; these must not wait for anybody."""
+    """Return the condition: the requester is neither the scheduler nor the node plugin, which must never wait."""
     return _condition("by-others", f"!(request.userInfo.username in {_list(accounts)})")
 
 
 def _changes_owned_keys(vendors: tuple[Vendor, ...]) -> Json:
-    """An update sets, changes or removes a key of the scheduler."""
+    """Return the condition: an update sets, changes or removes a key of the scheduler."""
     parts = [
         f"{_list(keys)}.exists(k, object.metadata.?{field}[?k] != oldObject.metadata.?{field}[?k])"
         for field, keys in (("annotations", owned_annotations(vendors)), ("labels", owned_labels()))
@@ -172,7 +172,7 @@ def _changes_owned_keys(vendors: tuple[Vendor, ...]) -> Json:
 
 
 def _sets_owned_keys(vendors: tuple[Vendor, ...]) -> Json:
-    """A Binding carries a key of the scheduler."""
+    """Return the condition: a Binding carries a key of the scheduler."""
     parts = [
         f"{_list(keys)}.exists(k, k in object.metadata.?{field}.orValue({{}}))"
         for field, keys in (("annotations", owned_annotations(vendors)), ("labels", owned_labels()))
@@ -181,7 +181,7 @@ def _sets_owned_keys(vendors: tuple[Vendor, ...]) -> Json:
 
 
 def _debugs_privileged() -> Json:
-    """An ephemeral container is privileged."""
+    """Return the condition: an ephemeral container is privileged."""
     containers = "object.spec.?ephemeralContainers.orValue([])"
     return _condition("is-privileged", f"{containers}.exists(c, c.?securityContext.?privileged.orValue(false))")
 

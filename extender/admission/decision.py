@@ -1,7 +1,7 @@
 """Outcomes of admission as values.
 
-Why it exists: why a pod is refused is data with a code for the metrics and a text for a person. It must not decide.
-Invariant: the codes are few and fixed, for they are label values.
+Why it exists: a reason has a code for the metrics and a text for people. It must not decide. Invariant: the codes are
+few and fixed, because they are label values.
 """
 
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ _FORBIDDEN, _INVALID, _BAD_REQUEST, _UNAVAILABLE = 403, 422, 400, 503
 
 
 class Why(StrEnum):
-    """Why a request was decided as it was."""
+    """The reason of a decision."""
 
     # allowed
     NOT_CONCERNED = "NotConcerned"
-    """It asks for nothing that is managed, or it is a kind of write that is not judged."""
+    """It asks for no managed resource, or it is a write that is not checked."""
     MUTATED = "Mutated"
     UNCHANGED = "Unchanged"
     """It asks for managed resources and lacks nothing."""
@@ -38,8 +38,8 @@ class Why(StrEnum):
     UNREADABLE_OBJECT = "UnreadableObject"
 
 
-#: Status code and reason (metav1.StatusReason) of a denial. What the user can mend in the object is Invalid; what is
-#: not allowed is Forbidden, as the API server's own quota says.
+#: Status code and reason (metav1.StatusReason) of a denial. Errors in the object are Invalid; what is not allowed is
+#: Forbidden, as with the API server's own quota.
 _STATUS = {
     Why.INVALID_REQUEST: (_INVALID, "Invalid"),
     Why.AMBIGUOUS_REQUEST: (_INVALID, "Invalid"),
@@ -56,12 +56,12 @@ class Finding:
     why: Why
     text: str
     only_told: bool = False
-    """It does no harm by itself, so it is a warning."""
+    """Whether it is only a warning, because it does no harm by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a webhook answers. Denied if there are findings; the first one names the denial."""
+    """The answer of a webhook. Denied if there are findings; the first one gives the reason."""
 
     why: Why
     findings: tuple[Finding, ...] = ()
@@ -75,7 +75,7 @@ class Decision:
 
     @property
     def message(self) -> str:
-        """All findings in one line; of very many, the first."""
+        """All findings in one line; if there are very many, the first ones."""
         texts = list(dict.fromkeys(finding.text for finding in self.findings))
         more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
         return "; ".join(texts[:_SHOWN]) + more
@@ -87,5 +87,5 @@ class Decision:
 
 
 def denied(findings: list[Finding], warnings: list[str] | None = None) -> Decision:
-    """Return a denial; the first finding names it."""
+    """Return a denial; the first finding gives the reason."""
     return Decision(findings[0].why, tuple(findings), tuple(warnings or ()))

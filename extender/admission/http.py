@@ -1,8 +1,8 @@
 """The webhooks over HTTP: bodies in, AdmissionReviews out.
 
-Why it exists: what the API server does with an answer depends on the status: a 200 is read, anything else falls under
-the webhook's failurePolicy. It must not decide. Invariants: a body that is no AdmissionReview gets 400 and a line of
-text; a review is always answered under its uid, as a denial if its object does not decode or a check has a bug.
+Why it exists: the API server reads the body of a 200; after any other status it applies the webhook's failurePolicy. It
+must not decide. Invariants: a body that is not an AdmissionReview gets 400 and a line of text; a review is always
+answered under its uid, with a denial if its object does not decode or a check fails by a bug.
 """
 
 import time
@@ -26,7 +26,8 @@ def webhook_routes(
 ) -> list[web.RouteDef]:
     """Return the routes.
 
-    `observe`: for a webhook and a result, what takes the seconds of an answer. `read`: returns the body of a request.
+    `observe`: returns, for a webhook and a result, the function that records an answer's seconds. `read`: returns the
+    body of a request.
     """
     return [
         web.post("/mutate", _handler("mutate", admission, admission.mutate, observe, read)),
@@ -61,7 +62,7 @@ def _handler(
 
 
 def answered(name: str, admission: Admission, judge: _Judge, review: wire.Request) -> tuple[bytes, bool]:
-    """Return the answer to a review, and whether it was judged without a bug."""
+    """Return the answer to a review, and whether no bug occurred."""
     uid, is_bug = str(review.uid), False
     try:
         decision = judge(review)

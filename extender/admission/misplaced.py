@@ -1,7 +1,7 @@
 """Annotations that look like requests, or like annotations that are read.
 
-Why it exists: memory that is asked for by an annotation is not asked for at all (user reports HAMi#2862, KAI#257). It
-must not decide what becomes of the pod. Invariant: one finding per key at most.
+Why it exists: memory that is requested by an annotation is not requested at all (HAMi#2862 and KAI#257, users'
+reports). It must not decide about the pod. Invariant: at most one finding per key.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,9 +12,9 @@ from extender.admission.names import misplaced_resource, near_annotation
 
 
 def misplaced(annotations: Mapping[str, str], vendors: tuple[Vendor, ...], *, asks: bool) -> Iterator[Finding]:
-    """Yield a finding per annotation that is not read and probably meant to be.
+    """Yield a finding per annotation that is not read but was probably meant to be.
 
-    `asks`: the pod asks for cards; if it does not, nothing is lost. A key without a domain may be anybody's.
+    `asks`: whether the pod asks for cards; if not, nothing is lost. A key without a domain may belong to any program.
     """
     for key, value in annotations.items():
         field = f"metadata.annotations[{key}]: {value}"

@@ -1,10 +1,10 @@
-"""What a pod gets on its way in: the scheduler's name, and what HAMi's webhook fills in.
+"""What /mutate adds to a pod: the scheduler's name, and what HAMi's webhook fills in.
 
-Why it exists: a pod that asks for a share must reach the scheduler that can give it one, and what is left out must be
-written down where everybody sees it. It must not deny; `validating` does, for it sees the pod after all other webhooks
-have changed it. Invariants: a pod that needs nothing gets no operation; a pod that was mutated once needs nothing, so
-that the API server may ask again (reinvocationPolicy IfNeeded).
-Source: HAMi v2.10 MutateAdmission. It differs in that 0 is read as "not asked" for memory and percentage.
+Why it exists: a pod that asks for a share must reach the scheduler that can give it one, and defaults must be visible
+in the pod. It must not deny; `validating` does, because it sees the pod after all other webhooks have changed it.
+Invariants: a pod that needs nothing gets no operation; a mutated pod needs nothing more, so the API server may ask
+again (reinvocationPolicy IfNeeded). Source: HAMi v2.10 MutateAdmission. It differs in that 0 means "not requested" for
+memory and percentage.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _WHOLE_CARD = 100
 
 
 def scheduler_is_ours(pod: PodObject, settings: AdmissionSettings) -> bool:
-    """Whether a pod is, or is to be, scheduled by us."""
+    """Whether a pod has, or is to get, our scheduler's name."""
     name = pod.more.schedulerName or ""
     if name in ("", settings.scheduler_name):
         return True
@@ -44,7 +44,7 @@ def mutate(pod: PodObject, vendors: tuple[Vendor, ...], settings: AdmissionSetti
 
 
 def _completed(written: Written, vendors: tuple[Vendor, ...], settings: AdmissionSettings) -> Iterator[Operation]:
-    """Yield what one container lacks."""
+    """Yield the operations that one container needs."""
     for vendor in vendors:
         yield from _priority(written, vendor)
     missing = {
@@ -63,7 +63,7 @@ def _completed(written: Written, vendors: tuple[Vendor, ...], settings: Admissio
 
 
 def _missing_limits(written: Written, vendor: Vendor, default_count: int) -> Iterator[tuple[str, str]]:
-    """Yield the limits that a container lacks of one vendor's resources, and their values."""
+    """Yield the missing limits of one vendor's resources in a container, and their values."""
     others = [name for name in vendor.resources if name != vendor.count_resource]
     count = written.value(vendor.count_resource)
     if count is None and default_count and any(map(written.asks, others)):
@@ -76,7 +76,7 @@ def _missing_limits(written: Written, vendor: Vendor, default_count: int) -> Ite
 
 
 def _priority(written: Written, vendor: Vendor) -> Iterator[Operation]:
-    """Yield the variable that tells a container's priority to the library inside it; one that is there stays."""
+    """Yield the variable that tells a container's priority to the library in it, unless it is set."""
     value, name = written.limits.get(vendor.priority_resource), vendor.priority_variable
     if value is None or not name or not written.asks_of(vendor):
         return
@@ -88,7 +88,7 @@ def _priority(written: Written, vendor: Vendor) -> Iterator[Operation]:
 
 
 def _wants_whole_cards(written: Written, vendor: Vendor) -> bool:
-    """Whether nothing but whole cards can be meant, so that nobody else may join. Cores that are written stand."""
+    """Whether only whole cards can be meant, shared with no other pod. Written cores are never changed."""
     if not vendor.bare_count_is_exclusive or written.value(vendor.cores_resource) is not None:
         return False
     if written.asks(vendor.memory_percentage_resource):

@@ -1,8 +1,8 @@
-"""Names that nearly are names which are read.
+"""Finding names that are probably misspelt.
 
-Why it exists: a misspelt memory limit is silently no limit (user reports HAMi#2862, KAI#257). It must not decide what
-becomes of such a pod. Invariants: a name that is read is never a near miss; other vendors' resources and the names that
-NVIDIA's own plugins advertise (nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb) are none either.
+Why it exists: a misspelt memory limit is silently no limit (HAMi#2862 and KAI#257, users' reports). It must not decide
+about the pod. Invariants: a name that is read is never a near miss; neither are other vendors' resources and the names
+that NVIDIA's own plugins advertise (nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb).
 """
 
 import re
@@ -14,20 +14,20 @@ from accounting.vendor import Vendor
 from extender.convert import CARD_POLICY, NODE_POLICY, WEIGHTS
 
 _SEPARATORS = re.compile(r"[-_.]")
-#: Share of equal characters, as difflib counts it. 0.8 takes gpumemory for gpumem, and not gpushared for gpu.
+#: The least share of equal characters, by difflib. 0.8 takes gpumemory for gpumem, but not gpushared for gpu.
 _LIKE = 0.8
-#: Annotation names are long and resemble one another: use-gpuuuid and use-gputype are 0.73 alike.
+#: Annotation names are long and similar: use-gpuuuid and use-gputype have 0.73.
 _LIKE_ANNOTATION = 0.87
-#: What begins with a managed name is like it at least to this degree: gpumem-mib, gpucores-percentage.
+#: The least share for names that begin with a managed name: gpumem-mib, gpucores-percentage.
 _LIKE_BEGINNING = 0.85
-#: nvidia for nvidia.com is 0.75, amd.com is 0.59.
+#: The least share for domains: nvidia has 0.75 to nvidia.com, amd.com 0.59.
 _LIKE_DOMAIN = 0.75
 _QUOTA_PREFIXES = ("limits.", "requests.")
 
 
 @lru_cache(maxsize=4096)
 def near_resource(name: str, vendors: tuple[Vendor, ...]) -> str | None:
-    """Return the managed resource that a resource name was probably meant to be; None if it is one, or like none."""
+    """Return the managed resource that was probably meant; None if the name is managed or resembles none."""
     managed = _resources(vendors)
     if name in managed:
         return None
@@ -39,7 +39,7 @@ def near_resource(name: str, vendors: tuple[Vendor, ...]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def misplaced_resource(key: str, vendors: tuple[Vendor, ...]) -> str | None:
-    """Return the managed resource that an annotation's key names or nearly names.
+    """Return the managed resource that an annotation's key equals or resembles; None if there is none.
 
     A key without a domain is compared with the resource's own part.
     """
@@ -55,13 +55,13 @@ def misplaced_resource(key: str, vendors: tuple[Vendor, ...]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def near_annotation(key: str, vendors: tuple[Vendor, ...]) -> str | None:
-    """Return the annotation that a key was probably meant to be; None if it is one, or like none."""
+    """Return the annotation that was probably meant; None if the key is read or resembles none."""
     known = _annotations(vendors)
     return None if key in known else _nearest(key, known, _LIKE_ANNOTATION)
 
 
 def _nearest(name: str, known: Iterable[str], like: float, *, beginnings: bool = False) -> str | None:
-    """Return the known name that a name is most like, the first of equals; `beginnings`: also one it begins with."""
+    """Return the known name that a name resembles most, the first of equals. `beginnings`: also one it begins with."""
     best, best_likeness = None, 0.0
     for each in known:
         likeness = _likeness(name, each, beginnings=beginnings)
@@ -71,7 +71,7 @@ def _nearest(name: str, known: Iterable[str], like: float, *, beginnings: bool =
 
 
 def _likeness(name: str, known: str, *, beginnings: bool) -> float:
-    """Return how alike the own parts are, 0.0 to 1.0; 0.0 if the domains are not."""
+    """Return how similar the parts after the domain are, 0.0 to 1.0; 0.0 if the domains differ too much."""
     domain, slash, own = name.partition("/")
     known_domain, _, known_own = known.partition("/")
     if not slash or _alike(domain.lower(), known_domain) < _LIKE_DOMAIN:

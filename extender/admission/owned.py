@@ -1,8 +1,8 @@
 """Annotations and labels that belong to the scheduler and the node plugin, and who may write them.
 
-Why it exists: the device plugin serves whatever stands in them, so a forged allocation would use cards that nobody
-counts (user reports HAMi#3041, #3042, #3074 to #3076). It must not know requests. Invariants: a new object carries none
-of them, whatever its schedulerName; afterwards they change by the hand of trusted accounts only.
+Why it exists: the device plugin follows these keys, so a forged allocation would use cards without being counted
+(HAMi#3041, #3042, #3074 to #3076, users' reports). It must not know requests. Invariants: a new object has none of
+them, whatever its schedulerName; later only trusted accounts change them.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,8 @@
 """The two webhooks over a cluster: which checks a request gets, from request to decision.
 
-Why it exists: one function per webhook, synchronous, so that nothing can change between reading the state and
-answering, and nothing waits for the API server that waits for the answer. It must not know HTTP. Invariant: answering
-changes nothing but the counters.
+Why it exists: each webhook is one synchronous function, so that nothing can change between reading the state and
+answering, and no answer waits for the API server, which is waiting for it. It must not know HTTP. Invariant: answering
+changes only the counters.
 
 | request                           | what is judged                                                           |
 |-----------------------------------|--------------------------------------------------------------------------|
@@ -42,7 +42,7 @@ _NOT_SYNCED = Finding(
 
 
 class Outcome(NamedTuple):
-    """What is counted of a decision."""
+    """The labels by which a decision is counted."""
 
     webhook: str
     decision: str
@@ -59,12 +59,12 @@ class Admission:
         self.cluster = cluster
         self.settings = settings or AdmissionSettings()
         self.is_synced = is_synced
-        """Whether the cluster was read, so that quotas can be judged."""
+        """Whether the cluster has been read, so that quotas can be checked."""
         self.counts: Counter[Outcome] = Counter()
         self._vendors = managed_vendors(cluster.settings)
 
     def mutate(self, request: wire.Request) -> Decision:
-        """Return what a pod gets on its way in. Raises `wire.ObjectError`."""
+        """Return what /mutate adds to a pod. Raises `wire.ObjectError`."""
         if _what(request) != ("CREATE", "pods"):
             return Decision(Why.NOT_CONCERNED)
         pod = _pod(request.object, "request.object")
@@ -114,7 +114,7 @@ class Admission:
         return denied(findings, warnings) if findings else Decision(why, warnings=tuple(warnings))
 
     def _misspelt(self, pod: wire.PodObject, written: list[Written], *, asks: bool) -> list[Finding]:
-        """Return the names that nearly are names which are read."""
+        """Return the findings on misspelt names."""
         near = (validating.near_misses(each, self._vendors, self._is_advertised) for each in written)
         resources = (found for findings in near for found in findings)
         return [*resources, *misplaced(pod.meta.annotations or {}, self._vendors, asks=asks)]
@@ -175,7 +175,7 @@ class Admission:
         return found
 
     def _share(self, request: wire.Request, pod: wire.PodObject) -> Pod:
-        """Return the pod as accounting sees it, in the namespace of the request, and equal to no pod that is known."""
+        """Return the pod as accounting uses it, in the request's namespace, with a UID that no known pod has."""
         read = convert_without_rows(pod.pod, self.cluster.settings)
         return read._replace(
             namespace=request.namespace or read.namespace,
@@ -218,9 +218,7 @@ class Admission:
         return request.user in self.settings.trusted_accounts
 
     def _is_advertised(self, name: str) -> bool:
-        """Whether some node or DeviceClass has this name; asked only about names that nearly are managed ones."""
-        if name in self.cluster.settings.raw_keys or self.cluster.device_classes.maps(name):
-            return True
+        """Whether some node has a resource of this name; asked only about names close to managed ones."""
         return any(name in node.resource_names for node in self.cluster.cache.nodes.values())
 
     def _asks(self, written: Written) -> bool:
@@ -228,7 +226,7 @@ class Admission:
 
 
 def _what(request: wire.Request) -> tuple[str, str]:
-    """Return the operation and what it is about, with its group; other groups' pods are none."""
+    """Return the operation and the resource; pods of other API groups do not count as pods."""
     group = request.resource.group if request.resource is not None else None
     return request.operation or "", f"{request.target}.{group}" if group else request.target
 

@@ -1,4 +1,4 @@
-"""How pods are admitted, documented where it is declared, with the reason for each default.
+"""The settings of admission, documented where they are declared, with the reason for each default.
 
 It must not read flags; `cli` does. Invariant: one frozen value per process.
 """
@@ -9,12 +9,12 @@ from enum import StrEnum
 from accounting.vendor import Vendor
 from extender.config import Settings
 
-#: What the API server writes where a pod names no scheduler, before any webhook is asked.
+#: The name that the API server writes if a pod names no scheduler, before it asks any webhook.
 DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class OtherScheduler(StrEnum):
-    """What happens to a pod that asks for managed resources and names another scheduler."""
+    """How to treat a pod that asks for managed resources and names another scheduler."""
 
     RESPECT = "respect"
     REPLACE = "replace"
@@ -22,16 +22,16 @@ class OtherScheduler(StrEnum):
 
 
 class Privileged(StrEnum):
-    """What happens to a pod with a share and a privileged container, which sees every card of its node."""
+    """How to treat a pod with a share and a privileged container, which can use every card of its node."""
 
     DENY = "deny"
     EXCLUSIVE = "exclusive"
-    """Admitted if all its containers take their cards for themselves."""
+    """Admitted if all its containers with cards ask for whole cards."""
     ALLOW = "allow"
 
 
 class NearMiss(StrEnum):
-    """What happens to a resource name that nearly is a managed one."""
+    """How to treat a resource name that is close to a managed one."""
 
     DENY = "deny"
     WARN = "warn"
@@ -39,30 +39,28 @@ class NearMiss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSettings:
-    """What admission depends on beside the vendors' own settings."""
+    """The settings of admission, apart from those of vendors."""
 
     scheduler_name: str = "gpu-scheduler"
-    """The profile of manifests/scheduler."""
+    """The scheduler's name: the profile of manifests/scheduler."""
     other_scheduler: OtherScheduler = OtherScheduler.RESPECT
-    """As HAMi's webhook: whoever names a scheduler means it."""
+    """Respect by default, as HAMi's webhook: a pod that names a scheduler means it."""
     replace_default_scheduler: bool = True
-    """A pod that names none arrives here as default-scheduler, which cannot give it cards."""
+    """A pod that names no scheduler arrives here with default-scheduler, which cannot give it cards."""
     default_count: int = 1
-    """Cards of a container that asks for memory or cores but no card; 0: none, such a container is denied."""
+    """The count for a container that asks for memory or cores but no card; 0: such a container is denied."""
     privileged: Privileged = Privileged.DENY
     near_miss: NearMiss = NearMiss.DENY
-    """A misspelt memory limit is no limit: the pod would get a whole card, or never be scheduled."""
+    """Deny by default: with a misspelt memory limit the pod would get a whole card, or never be scheduled."""
     runtime_class: str = ""
-    """Set on pods with a share that name none; empty: left alone."""
-    launcher_accounts: frozenset[str] = frozenset({"system:serviceaccount:kubevirt:kubevirt-controller"})
-    """Who creates the pods of VMs. Their budgets are judged in filter, where the VMI may have listed them."""
+    """The runtime class for pods with a share that name none; empty: none is set."""
     trusted_accounts: frozenset[str] = frozenset(
         {
             "system:serviceaccount:kube-system:gpu-extender",
             "system:serviceaccount:kube-system:hami-device-plugin",
         }
     )
-    """Who may write the scheduler's own annotations: the scheduler and the node plugin."""
+    """The accounts that may write the scheduler's annotations: those of the scheduler and the node plugin."""
 
 
 def managed_vendors(settings: Settings) -> tuple[Vendor, ...]:

@@ -1,8 +1,8 @@
-"""Whether a pod may be created as it stands, after every other webhook has changed it.
+"""Whether a pod may be created, after every other webhook has changed it.
 
-Why it exists: what cannot be scheduled, or would use cards that nobody counts, is refused where its author still reads
-the answer. It must not change anything. Invariants: every finding names the field and its value; all findings are
-told at once; what the scheduler would accept is not refused.
+Why it exists: a pod that could not be scheduled, or would use cards without being counted, is refused while its author
+still reads the answer. It must not change anything. Invariants: every finding names the field and its value; all
+findings are reported at once; a pod that the scheduler would accept is not refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,19 +18,19 @@ from extender.admission.written_resources import Written, is_asked, quantity
 from extender.wire.admission_v1 import PodObject
 
 _EXCLUSIVE_CORES = 100
-#: The group of kubelets. NodeRestriction lets them create mirror pods of their own node and nothing else.
+#: The group of kubelets. NodeRestriction lets them create only mirror pods of their own node.
 _NODES_GROUP = "system:nodes"
 _MIRROR = "kubernetes.io/config.mirror"
 
 
 def invalid_values(pod: Pod) -> Iterator[Finding]:
-    """Yield what the scheduler itself could not use."""
+    """Yield the values that the scheduler could not use."""
     for invalid in pod.invalid:
         yield Finding(Why.INVALID_REQUEST, str(invalid))
 
 
 def ambiguous(written: Written, vendor: Vendor) -> Iterator[Finding]:
-    """Yield a finding if a container asks for a part of a card, and for no card."""
+    """Yield a finding if a container asks for a share of a card but for no card."""
     others = [name for name in vendor.resources if name != vendor.count_resource and written.asks(name)]
     count = written.value(vendor.count_resource)
     if not others or (count is not None and is_asked(count)):
@@ -48,10 +48,9 @@ def ambiguous(written: Written, vendor: Vendor) -> Iterator[Finding]:
 def near_misses(
     written: Written, vendors: tuple[Vendor, ...], is_advertised: Callable[[str], bool]
 ) -> Iterator[Finding]:
-    """Yield a finding per resource whose name nearly is a managed one.
+    """Yield a finding per resource whose name is close to a managed one.
 
-    A name that some node advertises, or a DeviceClass maps, is no misspelling but somebody else's (nvidia.com/pgpu of
-    sandboxed containers).
+    A name that some node advertises is not a misspelling (nvidia.com/pgpu of sandboxed containers).
     """
     for part, quantities in (("limits", written.limits), ("requests", written.requests)):
         for name, value in quantities.items():
@@ -66,7 +65,7 @@ def near_misses(
 
 
 def scheduler(pod: PodObject, settings: AdmissionSettings) -> Iterator[Finding]:
-    """Yield a finding if the pod does not reach the scheduler that could give it cards."""
+    """Yield a finding if the pod would not reach the scheduler that can give it cards."""
     name = pod.more.schedulerName or ""
     if name == settings.scheduler_name:
         return
@@ -82,21 +81,21 @@ def scheduler(pod: PodObject, settings: AdmissionSettings) -> Iterator[Finding]:
 
 
 def node_preset(pod: PodObject) -> Iterator[Finding]:
-    """Yield a finding if the pod names its node, so that no scheduler would choose its cards."""
+    """Yield a finding if the pod names its node, because then no scheduler chooses its cards."""
     if pod.spec.nodeName:
         why = "a pod on a preset node gets no cards; use nodeSelector or affinity"
         yield Finding(Why.NODE_PRESET, f"spec.nodeName: {pod.spec.nodeName}: {why}")
 
 
 def is_mirror(pod: PodObject, groups: Sequence[str]) -> bool:
-    """Whether a kubelet tells of a static pod. To refuse it would end nothing but the sight of it."""
+    """Whether this is a kubelet's mirror of a static pod. Refusing it would only hide the pod, which already runs."""
     return _NODES_GROUP in groups and _MIRROR in (pod.meta.annotations or {})
 
 
 def privileged(
     containers: list[Written], more: list[str], share: Pod, settings: AdmissionSettings
 ) -> Iterator[Finding]:
-    """Yield a finding if a privileged container stands beside a share. `more`: fields of further privileged ones."""
+    """Yield a finding if a privileged container is beside a share. `more`: fields of further privileged ones."""
     asking = [container for container in share.containers if container.requests]
     if not asking or settings.privileged is Privileged.ALLOW:
         return
@@ -109,13 +108,13 @@ def privileged(
 
 
 def quotas(exceeded: Iterable[Exceeded]) -> Iterator[Finding]:
-    """Yield a finding per limit that the pod would pass."""
+    """Yield a finding per limit that the pod would exceed."""
     for each in exceeded:
         yield Finding(Why.QUOTA_EXCEEDED, f"exceeded {each}")
 
 
 def oddities(containers: list[Written], pod: PodObject, vendors: tuple[Vendor, ...]) -> Iterator[str]:
-    """Yield warnings of what is allowed but probably not what was meant."""
+    """Yield warnings about what is allowed but probably not meant."""
     for vendor in vendors:
         for each in containers:
             yield from _odd_container(each, vendor)

@@ -1,8 +1,8 @@
-"""What a pod's containers ask of managed resources, as written.
+"""A pod's requests for managed resources, as written.
 
-Why it exists: the webhooks must name the very field that a person wrote, before anything is made of it. It must not
-decide. Invariant: every container of the pod is looked at, inits and sidecars included; 0 means not asked, and a value
-that is no quantity counts as asked, so that it is refused and not passed over.
+Why it exists: the webhooks must name the field that a person wrote, before it is converted. It must not decide.
+Invariants: every container of the pod is read, inits and sidecars included; 0 means not requested; a value that is not
+a quantity counts as requested, so that it is refused and not ignored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ class Written(NamedTuple):
 
     @property
     def field(self) -> str:
-        """The container in a message."""
+        """The container's name in messages."""
         return f"spec.{self.list_name}[{self.name or self.place}]"
 
     @property
@@ -53,27 +53,27 @@ class Written(NamedTuple):
         return self.limits.get(name, self.requests.get(name))
 
     def field_of(self, name: str) -> str:
-        """Return where a resource stands."""
+        """Return the field of a resource."""
         part = "requests" if name in self.requests and name not in self.limits else "limits"
         return f"{self.field}.resources.{part}[{name}]"
 
     def asks(self, name: str) -> bool:
-        """Whether a resource is asked for, in either list."""
+        """Whether a resource is requested, in limits or requests."""
         return any(is_asked(part[name]) for part in (self.limits, self.requests) if name in part)
 
     def asks_of(self, vendor: Vendor) -> bool:
-        """Whether any of a vendor's resources is asked for."""
+        """Whether any of a vendor's resources is requested."""
         return any(map(self.asks, vendor.resources))
 
     @property
     def is_privileged(self) -> bool:
-        """Whether it sees every device of its node."""
+        """Whether it is privileged, and so can use every device of its node."""
         context = self.more.securityContext
         return context is not None and bool(context.privileged)
 
 
 def quantity(raw: object) -> Quantity | None:
-    """Return a quantity; None if it is absent or none."""
+    """Return a quantity; None if it is absent or not a quantity."""
     if raw is None:
         return None
     try:
@@ -83,7 +83,7 @@ def quantity(raw: object) -> Quantity | None:
 
 
 def is_asked(raw: object) -> bool:
-    """Whether a quantity asks for something. JSON null is 0."""
+    """Whether a quantity requests something. JSON null is 0."""
     read = quantity(raw)
     return raw is not None if read is None else read.nano != 0
 

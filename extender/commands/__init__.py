@@ -1,1 +1,1 @@
-"""One module per command. They print and return an exit status; what they print is made elsewhere."""
+"""The commands, one module each. They print, and return an exit status; what they print is made elsewhere."""

@@ -1,6 +1,6 @@
 """`account -f POD`: what a pod holds, per container, per card, per phase.
 
-It takes the allocation annotation at its word, whether or not the pod is bound.
+It uses the allocation annotation, whether or not the pod is bound.
 """
 
 import argparse
@@ -10,10 +10,17 @@ from typing import Any
 from accounting.pod import Pod, UnreadableAllocation
 from accounting.pod_record import record_pod
 from extender.cluster import check_requests
+from extender.commands.arguments import add_pods
 from extender.commands.common import print_json, print_lines, read_pods, table
 from extender.config import Settings
 from extender.convert import InputError
 from extender.reports import account, asks, request_text
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_pods(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -61,7 +68,7 @@ def _text(pod: Pod, entry: dict[str, Any]) -> Iterator[str]:
 
 
 def _asked(pod: Pod) -> Iterator[str]:
-    """Show what each container of a pod asks for that has no cards yet."""
+    """Show what each container asks for, of a pod that has no cards yet."""
     rows = [
         (container["name"], container["kind"], "-" if request is None else request_text(request))
         for container in asks(pod.containers)

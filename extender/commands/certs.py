@@ -1,8 +1,8 @@
-"""Make the webhook port's certificate, or renew it when its time has come; where nothing is due, nothing is written.
+"""Make the webhook port's certificate, or renew it when it is due; if nothing is due, nothing is written.
 
-It must not serve. Invariants: run again and again it does the same as once; at every moment between its steps the API
-server trusts the certificate that is served: first it is told of the new authority beside the old one, then the new
-pair is put where the extender reads it.
+It must not serve. Invariants: repeated runs have the effect of one; between any two steps the API server trusts the
+served certificate: first the new authority is added beside the old one, then the new pair is written where the extender
+reads it.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import orjson
 
+from extender.commands.arguments import add_logs, add_output, days, host, natural, object_name, path
 from extender.commands.certs_plan import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, make_plan
 from extender.commands.common import print_lines
 from extender.config import Settings
@@ -22,8 +23,34 @@ from extender.logs import configure_logs
 from extender.security import not_after
 
 
-def run(arguments: argparse.Namespace, settings: Settings) -> int:
-    """Make or renew what is due. Raises `InputError`."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--directory", type=path, metavar="DIR", help="write tls.crt, tls.key and ca.crt there")
+    where.add_argument("--secret", metavar="NAMESPACE/NAME", help="write them into this Secret")
+    parser.add_argument(
+        "--host", action="append", type=host, metavar="HOST", help="DNS name or IP address of the webhooks, repeatable"
+    )
+    parser.add_argument(
+        "--webhook-configuration",
+        action="append",
+        type=object_name,
+        metavar="NAME",
+        help="write caBundle into the webhook configurations of this name, repeatable; default: gpu-extender",
+    )
+    parser.add_argument("--kubeconfig", type=path, metavar="FILE", help="of the API server that holds them")
+    parser.add_argument("--in-cluster", action="store_true", help="reach it as the pod's service account")
+    parser.add_argument("--days", type=days, default=365, help="how long a certificate lasts")
+    parser.add_argument(
+        "--renew-before-days", type=natural, default=120, metavar="DAYS", help="renew what ends sooner; default: 120"
+    )
+    add_logs(parser)
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, _settings: Settings) -> int:
+    """Make or renew the certificate if it is due. Raises `InputError`."""
     configure_logs(json=arguments.log_format == "json", level=arguments.log_level)
     if arguments.directory is not None:
         _check_flags_of_files(arguments)
@@ -60,14 +87,14 @@ def _check_flags_of_files(arguments: argparse.Namespace) -> None:
 
 
 def renew_files(directory: Path, plan: Plan, now: datetime) -> str:
-    """Renew a pair in files; returns why, empty if nothing was due. Raises `InputError`."""
+    """Renew a pair in files; returns why, "" if nothing was due. Raises `InputError`."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = read_files(directory)
         why = plan.due(files, now)
         if why:
             renewed = plan.renewed(files, now)
-            # The authorities first: whoever reads them later trusts the old pair and the new one.
+            # The authorities first: clients that read them now trust both the old and the new pair.
             _write(directory / AUTHORITIES, renewed.authorities, 0o644)
             _write(directory / CERTIFICATE, renewed.certificate, 0o644)
             _write(directory / KEY, renewed.key, 0o600)

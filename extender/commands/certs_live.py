@@ -1,7 +1,7 @@
 """`certs --secret`: the certificate in a Secret, and its authorities in the webhook configurations.
 
-It must not know how certificates are made. Invariants: whatever fails in between, the next run finds a state that it
-can go on from, and the API server trusts what is served; of two runs at the same time one writes the Secret.
+It must not know how certificates are made. Invariants: whatever fails in between, the next run can continue, and the
+API server trusts the served certificate; of two runs at the same time only one writes the Secret.
 """
 
 import argparse
@@ -38,93 +38,18 @@ _SERVICE_PORT = 443
 
 
 class _Secret(NamedTuple):
-    """A Secret as it was read; version "": there is none."""
+    """A Secret as it was read; version "" if there is none."""
 
     files: Files
     version: str
 
 
-class Outcome(NamedTuple):
-    """What one run found and did."""
-
-    why: str
-    """Why there is a new certificate; empty if none was due."""
-    files: Files
-    off: str = ""
-    """Why the webhooks are not on yet; empty if they are, or were not asked for."""
+class CertsError(InputError):
+    """The API server refused a request. Reported in one line like bad input, because a Job shows nothing else."""
 
 
-async def renew_secret(arguments: argparse.Namespace, settings: Settings | None = None) -> Outcome:
-    """Renew what is due, once. Raises `InputError`."""
-    run = _made(arguments, settings or Settings())
-    client = await connect(arguments.kubeconfig)
-    try:
-        return await run.once(client)
-    finally:
-        await client.close()
-
-
-async def renew_every(arguments: argparse.Namespace, settings: Settings) -> None:
-    """Renew what is due, again and again until SIGTERM or SIGINT. Raises `InputError` for bad flags only."""
-    run = _made(arguments, settings)
-    client = await connect(arguments.kubeconfig)
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    try:
-        while not stopped.is_set():
-            seconds = await _looked(run, client, arguments.every)
-            try:
-                async with asyncio.timeout(seconds):
-                    await stopped.wait()
-            except TimeoutError:
-                continue
-    finally:
-        await client.close()
-
-
-async def _looked(run: "_Run", client: KubeClient, seconds: float) -> float:
-    """Run once and log what came of it; returns how long to wait for the next time."""
-    try:
-        outcome = await run.once(client)
-    except CertsError as error:
-        logger().error("certificate was not looked after", why=str(error))
-        return min(seconds, _RETRY_SECONDS)
-    if outcome.why:
-        logger().info("new certificate", why=outcome.why)
-    if outcome.off:
-        logger().info("webhooks are off", why=outcome.off)
-        return min(seconds, _RETRY_SECONDS)
-    return seconds
-
-
-class _Run(NamedTuple):
-    """What the flags ask for."""
-
-    namespace: str
-    name: str
-    configurations: list[str]
-    plan: Plan | None
-    """None: somebody else issues the certificate."""
-    wanted: list[list[dict[str, Any]]] | None
-    """The webhooks to switch on; None: they are left alone."""
-    address: str
-
-    async def once(self, client: KubeClient) -> Outcome:
-        """Do what is due. Raises `CertsError`."""
-        why, files = await _Renewal(client, self.namespace, self.name, self.configurations, self.plan).run()
-        if self.wanted is None:
-            return Outcome(why, files)
-        for name in self.configurations:
-            webhooks = Webhooks(client, name, self.wanted, self.address)
-            off = await webhooks.turn_on(files.authorities, datetime.now(UTC))
-            if off:
-                return Outcome(why, files, off)
-        return Outcome(why, files)
-
-
-def _made(arguments: argparse.Namespace, settings: Settings) -> _Run:
-    """Return the run that the flags ask for. Raises `InputError`."""
+async def renew_secret(arguments: argparse.Namespace) -> tuple[str, Files]:
+    """Renew the pair if it is due. Returns why, "" if it was not, and the present pair. Raises `InputError`."""
     namespace, slash, name = arguments.secret.partition("/")
     if not slash or why_no_label(namespace) or why_no_subdomain(name):
         raise InputError("--secret", arguments.secret, "must be NAMESPACE/NAME")
@@ -161,8 +86,9 @@ class _Renewal:
         for _ in range(_TRIES):
             now = datetime.now(UTC)
             secret = await self._read()
-            why, files = self._due(secret.files, now)
-            # Before the Secret: what is served must never be newer than what is trusted.
+            why = self._plan.due(secret.files, now)
+            files = self._plan.renewed(secret.files, now) if why else secret.files
+            # Before the Secret, so that the served certificate is never newer than the trusted authorities.
             await self._trust(files.authorities, now)
             if not why or await self._write(files, secret.version):
                 return why, files
@@ -191,7 +117,7 @@ class _Renewal:
         return _Secret(files, str(found["metadata"]["resourceVersion"]))
 
     async def _write(self, files: Files, version: str) -> bool:
-        """Create the Secret, or change the version that was read; whether nobody else did first."""
+        """Create the Secret, or change the version that was read; returns whether nobody else did so first."""
         values = {CERTIFICATE: files.certificate, KEY: files.key, AUTHORITIES: files.authorities}
         body: dict[str, Any] = {
             "apiVersion": "v1",
@@ -211,9 +137,9 @@ class _Renewal:
         return True
 
     async def _trust(self, authorities: bytes, now: datetime) -> None:
-        """Add the authorities to every webhook of the configurations where they are not trusted already.
+        """Add the authorities to every webhook of the configurations that does not trust them yet.
 
-        What is trusted there stays: another run may be about to serve it.
+        Authorities that are there stay, because another run may be about to serve a pair of theirs.
         """
         for kind in KINDS:
             for name in self._configurations:
@@ -229,7 +155,7 @@ class _Renewal:
 
 
 def _bundle_operations(configuration: dict[str, Any], authorities: bytes, now: datetime) -> list[dict[str, Any]]:
-    """Return the JSON patch that makes every webhook trust. It fails if the webhooks have changed meanwhile."""
+    """Return the JSON patch that makes every webhook trust them. It fails if the webhooks have changed since."""
     operations: list[dict[str, Any]] = []
     for index, webhook in enumerate(configuration.get("webhooks") or ()):
         trusted = _decoded(webhook["clientConfig"].get("caBundle"))

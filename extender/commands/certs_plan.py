@@ -1,6 +1,6 @@
-"""When a certificate is due and what then takes its place, wherever it is kept.
+"""When a certificate is due, and what replaces it, wherever it is kept.
 
-It must not read or write it. Invariant: of the authorities that were trusted, all that have not expired stay so.
+It must not read or write it. Invariant: trusted authorities stay trusted until they expire.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Plan:
         return why_renew(files.certificate, files.key, files.authorities, self.hosts, now, self.renew_before)
 
     def renewed(self, files: Files, now: datetime) -> Files:
-        """Return a new pair, and its authority before the ones that are still good."""
+        """Return a new pair, and its authority followed by those that are still valid."""
         issued = issue(self.hosts, now, self.lifetime)
         return Files(issued.certificate, issued.key, bundle_of(issued.ca, files.authorities, now))
 
@@ -55,5 +55,5 @@ def make_plan(arguments: argparse.Namespace, default_hosts: tuple[str, ...]) -> 
 
 
 def configuration_names(arguments: argparse.Namespace) -> list[str]:
-    """Return the webhook configurations that are told of the authorities."""
+    """Return the names of the webhook configurations that get the authorities."""
     return list(dict.fromkeys(arguments.webhook_configuration or [NAME]))

@@ -1,6 +1,6 @@
 """What the commands share: reading pods and clusters, and printing.
 
-It must not know a command. Invariant: nothing is printed before everything was read.
+It must not know a command. Invariant: nothing is printed before everything has been read.
 """
 
 import sys
@@ -18,7 +18,7 @@ from extender.printable import printable
 
 
 def read_pods(path: str, settings: Settings) -> list[Pod]:
-    """Read the Pods of a file and those of workloads' templates; other kinds are passed over. Raises `InputError`."""
+    """Read the Pods of a file and those of workloads' templates; other kinds are skipped. Raises `InputError`."""
     manifests = read_manifests(path, "-f")
     pods = list(pod_manifests(manifests))
     if not pods:
@@ -57,7 +57,7 @@ def print_json(value: object) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print text lines. Whatever stands in them, each stays one line and moves no cursor."""
+    """Print text lines. Whatever their text, each stays one line and moves no cursor."""
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     sys.stdout.flush()
 

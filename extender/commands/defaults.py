@@ -1,7 +1,8 @@
-"""The flags that every command has: HAMi's defaults, the vendors that are on, and their device configuration.
+"""The flags that every command has: HAMi's defaults, the enabled vendors, and their device configuration.
 
-Why it exists: what a pod asks for depends on them, so each command that reads pods must read them alike. It must not
-know any command. Invariant: a flag goes before the file of `--vendor-config`, and that before the table of vendors.
+Why it exists: a pod's demand depends on these flags, so all commands that read pods must use them in the same way. It
+must not know any command. Invariant: a flag overrides the file of `--vendor-config`, and the file overrides the table
+of vendors.
 """
 
 import argparse
@@ -14,14 +15,11 @@ from accounting.selection import type_tokens
 from accounting.vendor import NVIDIA, Vendor
 from accounting.vendors import UNSUPPORTED, VENDORS
 from extender.admission.settings import AdmissionSettings
+from extender.commands.arguments import natural, path
 from extender.commands.vendor_config import VendorConfig
 from extender.config import Settings
 from extender.convert import InputError
 from extender.wire.names import why_no_subdomain
-
-_INT32_MAX = 2**31 - 1
-#: What stands behind the slash of a qualified name.
-_RESOURCE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 def add_defaults(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +84,7 @@ def add_defaults(parser: argparse.ArgumentParser) -> None:
 
 
 def with_config(arguments: argparse.Namespace, config: VendorConfig) -> argparse.Namespace:
-    """Fill in what admission takes from a device configuration; a flag goes before it."""
+    """Fill in what admission takes from a device configuration; a flag overrides it."""
     if "default_gpu_count" in arguments:
         if arguments.default_gpu_count is None:
             default = AdmissionSettings().default_count
@@ -144,7 +142,7 @@ def _raw_key(text: str) -> str:
 
 
 def _card_policy(text: str) -> str:
-    """Check a card policy. On a pod an unknown word is ignored, as in HAMi; here it is a mistake of one person."""
+    """Check a card policy. Unlike on a pod, where it is ignored as in HAMi, an unknown word is an error here."""
     unknown = unknown_card_words(text)
     if unknown:
         raise argparse.ArgumentTypeError(f"{text}: {unknown[0] or '(empty)'} is no policy")
@@ -163,20 +161,3 @@ def _reserved_memory(text: str) -> ReservedMemory:
         except argparse.ArgumentTypeError:
             raise argparse.ArgumentTypeError(f"{number or '(empty)'}: must be a whole number of MiB") from None
     return ReservedMemory(tuple(entries))
-
-
-def natural(text: str) -> int:
-    """Read a whole number."""
-    digits = text.lstrip("0") or "0"
-    if not text.isascii() or not text.isdigit() or len(digits) > len(str(_INT32_MAX)) or int(digits) > _INT32_MAX:
-        message = f"{text or '(empty)'}: must be a whole number up to {_INT32_MAX}"
-        raise argparse.ArgumentTypeError(message)
-    return int(digits)
-
-
-def path(text: str) -> str:
-    """Read the name of a file."""
-    if not text:
-        message = "(empty): must be a file"
-        raise argparse.ArgumentTypeError(message)
-    return text

@@ -1,6 +1,6 @@
 """`explain -f POD --cluster FILE`, `explain NAME --kubeconfig FILE`: which nodes take a pod, and why the others do not.
 
-It ignores the pod's own booking. It does not judge taints, affinity or CPU.
+It ignores the pod's own booking, and does not consider taints, affinity or CPU.
 """
 
 import argparse
@@ -8,13 +8,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from extender.cluster import Learner
+from extender.commands.arguments import add_output
 from extender.commands.common import expected_pods, print_json, print_lines, read_pods, table
-from extender.commands.sources import cluster_of, named_pod
+from extender.commands.sources import add_sources, cluster_of, named_pod
 from extender.commands.terminal import first_rows, some, watched, wrapped
 from extender.config import Settings
 from extender.reports import explain
 
 _LIMITS = "Taints, affinity, CPU and memory of the node are not judged here; kube-scheduler does that."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("pod", nargs="?", metavar="POD", help="name of a pod of the cluster")
+    which.add_argument(
+        "-f", "--filename", metavar="FILE", help='Pods, or workloads with a pod template; "-" for standard input'
+    )
+    parser.add_argument(
+        "-n", "--namespace", default="default", metavar="NAME", help="of the pod that is named; default: default"
+    )
+    add_sources(parser)
+    add_output(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -66,7 +82,7 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
-    """Say what the pod would add to each limit of its namespace, and what the API server charges instead."""
+    """Print what the pod would add to each limit of its namespace, and what the API server charges instead."""
     heads = ("QUOTA", "RESOURCE", "HARD", "USED", "POD ADDS", "API SERVER CHARGES", "AND ADDS")
     rows = [
         (

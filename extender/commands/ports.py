@@ -1,7 +1,7 @@
-"""The ports of `serve`: their certificates, their listeners, and the end of all of them.
+"""The ports of `serve`: their certificates, their listeners, and closing them.
 
-It must not judge anything. Invariant: what a person wrote wrong is said in one line before anything runs; without a
-certificate there is no webhook port, and no token or client certificate is asked for in plain text.
+It must not judge anything. Invariants: wrong input is reported in one line before anything runs; without a certificate
+there is no webhook port, and neither tokens nor client certificates are used over plain HTTP.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _PAIR = "--tls-cert-file and --tls-private-key-file"
 
 
 class Certificates(NamedTuple):
-    """What each port shows; None where it speaks plain HTTP, or is not opened."""
+    """The certificate of each port; None if it speaks plain HTTP or is not opened."""
 
     verbs: ServingCertificate | None = None
     webhooks: ServingCertificate | None = None
@@ -32,13 +32,13 @@ class Certificates(NamedTuple):
 
 
 class Urls(NamedTuple):
-    """Where the further ports are reached; None for one that is not opened."""
+    """The addresses of the further ports; None for one that is not opened."""
 
     webhooks: str | None = None
     api: str | None = None
 
     def text(self) -> str:
-        """Return a line for each that is open."""
+        """Return a line for each open port."""
         webhooks = "" if self.webhooks is None else f"webhooks: {self.webhooks}/mutate, {self.webhooks}/validate\n"
         return webhooks + ("" if self.api is None else f"page, lists and metrics: {self.api}\n")
 
@@ -78,7 +78,7 @@ def server_settings(arguments: argparse.Namespace) -> ServerSettings:
 
 
 def read_certificates(arguments: argparse.Namespace) -> Certificates:
-    """Return what the flags name. Raises `InputError`."""
+    """Return the certificates that the flags name. Raises `InputError`."""
     cert, key = arguments.tls_cert_file, arguments.tls_private_key_file
     if cert is None and key is None:
         for flag, value in (
@@ -103,7 +103,7 @@ def read_certificates(arguments: argparse.Namespace) -> Certificates:
 
 
 def check_ports(arguments: argparse.Namespace, *, live: bool) -> None:
-    """Raise `InputError` for an API port that could not ask who is there."""
+    """Raise `InputError` for an API port beyond loopback without an API server to check tokens."""
     address = arguments.api_bind_address
     if arguments.api_port is not None and not is_loopback(address):
         if not live:
@@ -113,7 +113,7 @@ def check_ports(arguments: argparse.Namespace, *, live: bool) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address to listen on is reached from this host or pod alone."""
+    """Whether an address can be reached only from this host or pod."""
     try:
         return ip_address(address).is_loopback
     except ValueError:
@@ -125,7 +125,7 @@ async def verbs_port(
 ) -> tuple[Listener, str]:
     """Open the port of the verbs; returns it, to be cleaned up, and its address. Raises `InputError`.
 
-    Warns of verbs that let in whoever reaches them.
+    Warns if the verbs let in whoever reaches them.
     """
     opened = await _open(app, settings, PortName.VERBS, certificates.verbs, "--bind-address, --port")
     if certificates.verbs is None and not is_loopback(settings.bind_address):

@@ -7,14 +7,22 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from extender.commands.arguments import add_output
 from extender.commands.common import print_json, print_lines
 from extender.config import Settings
 from extender.convert import InputError
 from extender.journal import read_journal
 from extender.live.replaying import Difference, Replay, Summary
 
-#: What is shown before and after the first character that differs; answers can have megabytes.
+#: How many characters are shown before and after the first difference; answers can have megabytes.
 _BEFORE, _AFTER = 60, 140
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("journal_file", metavar="FILE", help="written by serve --journal")
+    add_output(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:

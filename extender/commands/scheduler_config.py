@@ -1,8 +1,8 @@
-"""Print kube-scheduler's configuration, whose stanza follows from the vendors that are on and their resource names.
+"""Print kube-scheduler's configuration, with the resource names of the enabled vendors in the extender's stanza.
 
-Why it exists: kube-scheduler sends a pod to the extender only if the stanza names a resource of it, so the names must
-not be written a second time by hand. It must not reach a cluster. Invariant: all but the names is the manifest in
-manifests/scheduler, comments included, and for the defaults so are the names.
+Why it exists: kube-scheduler sends a pod to the extender only if the stanza names one of its resources, so the names
+must not be copied by hand. It must not reach a cluster. Invariant: apart from the names the output is the manifest in
+manifests/scheduler, comments included; by default the names are too.
 """
 
 import argparse
@@ -16,21 +16,35 @@ import orjson
 import yaml
 
 from accounting.vendor import Vendor
+from extender.admission.settings import AdmissionSettings
+from extender.commands.arguments import object_name
 from extender.config import Settings
 
 _MANIFEST = "kube-scheduler-config.yaml"
 _HEAD = "  managedResources:\n"
 _ADVERTISED = """\
   # Nodes advertise the count (the sum of their cards' slots), so kube-scheduler counts it too. That keeps node totals
-  # free of races, and it lets preemption find victims: with true, preemption for a shortage of GPUs ends without any.
+  # free of races, and it lets preemption find victims: with true, preemption for a shortage of GPUs finds none.
 """
-_NOT_ADVERTISED = '  # No node advertises the others. With false every node would be "Insufficient" for them.\n'
-_WHOLE = """\
-  # Whole devices. Nodes advertise them and kube-scheduler counts them, but neither what VMs hold nor budgets.
-"""
+_NOT_ADVERTISED = '  # Nodes do not advertise the others. With false every node would be "Insufficient" for them.\n'
 _PRIORITY = """\
-  # Priority of the work on the card. It decides nothing here, but kube-scheduler would look for it on the nodes.
+  # The priority of the work on the card. The extender ignores it, but without this entry kube-scheduler would look for
+  # it on the nodes.
 """
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = __doc__
+    parser.add_argument(
+        "--scheduler-name",
+        type=object_name,
+        default=AdmissionSettings().scheduler_name,
+        metavar="NAME",
+        help="of the profile",
+    )
+    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml", help="format; default: yaml")
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -52,7 +66,7 @@ def scheduler_config(vendors: tuple[Vendor, ...], scheduler_name: str, raw_keys:
 
 
 def _managed(vendors: tuple[Vendor, ...]) -> Iterator[str]:
-    """Yield the entries; what they mean is said with the first vendor's."""
+    """Yield the entries; the first vendor's have comments."""
     for number, vendor in enumerate(vendors):
         count, *others = vendor.resources
         yield (_ADVERTISED if number == 0 else "") + _entry(count, ignored=False)

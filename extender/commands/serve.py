@@ -27,7 +27,7 @@ from extender.server import make_app
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
-    """Add the options that ask for more metrics."""
+    """Add the options for further metrics."""
     group = parser.add_argument_group("metrics; without these no label names a card, a node or a pod")
     group.add_argument("--metrics-per-card", action="store_true", help="nine series for each card")
     group.add_argument("--metrics-per-pod", action="store_true", help="three series for each card of each pod")
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     cluster = Cluster(settings, server.remembered_pods)
     with garbage_collector_paused():
         cluster.load(load_objects(paths, settings))
-    # What was loaded stays; the collector need not look at it again, which would stop requests for a long moment.
+    # Loaded objects stay, so the collector need not visit them again, which would stop requests for a long moment.
     learner = Learner(cluster, expected_pods(arguments.expected_workload, settings))
     if learner.is_due():
         learner.learn_now()
@@ -100,7 +100,7 @@ async def _serve(
 
 
 def reload_files(cluster: Cluster, paths: list[str]) -> None:
-    """Read the files again; a file that cannot be read leaves everything as it was."""
+    """Read the files again; if one cannot be read, nothing changes."""
     try:
         objects = load_objects(paths, cluster.settings)
     except InputError as error:

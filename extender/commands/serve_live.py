@@ -1,8 +1,8 @@
 """`serve --kubeconfig FILE | --in-cluster`: the extender on a live cluster.
 
-It must not know cards. Invariants: what a person wrote wrong is said in one line before anything runs; the server
-listens before the cluster is known and answers "not ready" until it is; on SIGTERM it stops being ready, waits for
-kube-scheduler to notice, stops accepting, settles binds in flight, releases the lease and ends.
+It must not know cards. Invariants: wrong input is reported in one line before anything runs; the server listens before
+the cluster is known, and answers "not ready" until then; on SIGTERM it stops being ready, waits for kube-scheduler to
+notice, stops accepting, settles binds in flight, releases the lease and ends.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from extender.wire.names import why_no_label, why_no_subdomain
 
 
 class _Live:
-    """What the server asks of the live parts."""
+    """The functions of the live parts that the server uses."""
 
     def __init__(self, live: LiveExtender, collector: Collector, certificate: ServingCertificate | None) -> None:
         self._live = live
@@ -143,7 +143,7 @@ def _application(
 
 @asynccontextmanager
 async def _connected(arguments: argparse.Namespace) -> AsyncIterator[tuple[KubeClient, FileJournal | None]]:
-    """Open what must be closed whatever happens. Raises `InputError`."""
+    """Open the resources that must be closed in any case. Raises `InputError`."""
     client = await connect(arguments.kubeconfig)
     try:
         journal = _journal(arguments.journal)
@@ -184,7 +184,7 @@ def _journal(path: str | None) -> FileJournal | None:
 
 
 def live_settings(arguments: argparse.Namespace) -> LiveSettings:
-    """Return the settings that the flags give. Raises `InputError` for times with which nothing can be bound."""
+    """Return the settings of the flags. Raises `InputError` for times that would allow no bind."""
     _check_times(arguments)
     lease = LeaseSettings(
         namespace=arguments.lease_namespace,
@@ -195,7 +195,7 @@ def live_settings(arguments: argparse.Namespace) -> LiveSettings:
     electing = arguments.leader_elect or arguments.follow_lease
     bind = BindSettings(
         http_timeout_seconds=arguments.http_timeout,
-        # Half a lease: its holder renews it long before.
+        # Half a lease, because its holder renews it long before that.
         longest_write_seconds=arguments.lease_duration / 2 if electing else math.inf,
         lock_mode=arguments.lock_mode == "hami",
     )

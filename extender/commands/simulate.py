@@ -1,8 +1,8 @@
 """`simulate`: replay a workload on a cluster under several policies, and report packing.
 
-Pods arrive in an order given by a seed until they ask for --demand percent of all cards; nothing leaves. Each pod is
-filtered, scored, given cards and booked by the code that answers kube-scheduler; CPU and memory are judged as
-kube-scheduler does. A pod that no node takes is refused for good.
+Pods arrive in an order that a seed decides, until they ask for --demand percent of all cards; none leaves. Each pod is
+filtered, scored, given cards and booked by the code that answers kube-scheduler; CPU and memory are judged as in
+kube-scheduler. A pod that no node takes is refused for good.
 """
 
 import argparse
@@ -13,15 +13,32 @@ from typing import Any
 
 from accounting.pod import Pod
 from extender.cluster import garbage_collector_paused, load_objects
+from extender.commands.arguments import add_output, natural, path, percent
 from extender.commands.common import expected_pods, print_json, print_lines, read_pods, table
 from extender.config import Settings
 from extender.convert import InputError
 from extender.simulation.curves import MARKS, Curve, Scenario, make_scenario, run, summary
 from extender.simulation.plots import plot
+from extender.simulation.replay import POLICIES
 from extender.simulation.trace import Job, Machine, read_jobs, read_machines
 
 DEFAULT_POLICIES = ("random", "bestfit", "binpack", "fgd", "fragmentation")
 Tick = Callable[[int], None]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = __doc__
+    parser.add_argument("--trace-dir", type=path, metavar="DIR", help="openb CSV files: nodes and pods")
+    parser.add_argument("--trace", default="default", metavar="NAME", help="of openb_pod_list_NAME.csv")
+    parser.add_argument("--cluster", action="append", metavar="FILE", help="cluster dump, repeatable: nodes, and pods")
+    parser.add_argument("-f", "--filename", metavar="FILE", help="Pod manifests in place of the dump's or trace's pods")
+    parser.add_argument("--policy", action="append", choices=POLICIES, help="repeatable")
+    parser.add_argument("--seed", action="append", type=natural, metavar="N", help="repeatable; default: 42")
+    parser.add_argument("--demand", type=percent, default=130, metavar="PERCENT", help="of all cards; default: 130")
+    parser.add_argument("--plot", type=path, metavar="BASE", help="write BASE.svg and BASE.png")
+    add_output(parser)
+    parser.set_defaults(run=run_command)
 
 
 def run_command(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -77,7 +94,7 @@ def _unbound(job: Job) -> Pod:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int], Tick]]:
-    """Yield what starts a bar on standard error; no bar where nobody looks or rich is not installed."""
+    """Yield a function that starts a progress bar on standard error; without a terminal or rich there is none."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

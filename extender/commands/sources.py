@@ -1,4 +1,4 @@
-"""Where a command has its cluster and its pods from: files, or the API server.
+"""The sources of a command's cluster and pods: files, or the API server.
 
 It must not print. Invariant: a dump of a cluster and the cluster itself give the same state.
 """
@@ -8,15 +8,14 @@ import asyncio
 
 from accounting.pod import Pod
 from extender.cluster import Cluster
+from extender.commands.arguments import path
 from extender.commands.common import read_cluster
-from extender.commands.defaults import path
-from extender.commands.raw_budgets import RawBudgetFile
 from extender.config import Settings
 from extender.convert import InputError
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where the cluster is."""
+    """Add the options that select the cluster."""
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--cluster", action="append", metavar="FILE", help="cluster dump, repeatable")
     group.add_argument("--kubeconfig", type=path, metavar="FILE", help="list from the API server of this kubeconfig")
@@ -33,7 +32,7 @@ def cluster_of(arguments: argparse.Namespace, settings: Settings) -> Cluster:
 
 
 def named_pod(arguments: argparse.Namespace, cluster: Cluster) -> Pod:
-    """Return the pod that is named. Raises `InputError`."""
+    """Return the pod with a name. Raises `InputError`."""
     pod = cluster.pod_named(arguments.namespace, arguments.pod)
     if pod is None:
         raise InputError("POD", f"{arguments.namespace}/{arguments.pod}", "there is no such pod in the cluster")

@@ -1,7 +1,7 @@
-"""Text that fits a terminal, and signs of life while something takes long.
+"""Text that fits a terminal, and progress while something takes long.
 
-It must not know a command. Invariants: standard output is the same whether or not somebody watches, but for its width
-on a terminal; signs of life go to standard error, only on a terminal, only after two seconds, and leave nothing behind.
+It must not know a command. Invariants: standard output differs on a terminal only in its width; progress goes to
+standard error, only on a terminal, only after two seconds, and leaves nothing behind.
 """
 
 import shutil
@@ -14,10 +14,10 @@ from typing import TypeVar
 from extender.printable import printable
 
 T = TypeVar("T")
-#: Rows of a table, names of a list.
+#: The most rows of a table, and names of a list.
 MOST_ROWS = 40
 MOST_NAMES = 5
-#: The width of text that nobody watches.
+#: The width of text that does not go to a terminal.
 _WIDTH = 120
 _LEAST_CELL = 6
 _PATIENCE_SECONDS = 2.0
@@ -26,24 +26,24 @@ _BAR = 30
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal that standard output is; None if it is none."""
+    """Return the columns of standard output's terminal; None if it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def some(names: Sequence[str], most: int = MOST_NAMES) -> str:
-    """Return the first names, and how many others there are."""
+    """Return the first names, and the number of the others."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def first_rows(rows: Sequence[T], what: str, most: int = MOST_ROWS) -> tuple[Sequence[T], list[str]]:
-    """Return the rows to show, and the line that says how many were left out, if any were."""
+    """Return the rows to show, and a line with the number of rows left out, if there are any."""
     more = len(rows) - most
     return rows[:most], [f"... and {more:,} more {what}; -o json has them all"] if more > 0 else []
 
 
 def fitted(widths: Sequence[int], width: int | None) -> list[int]:
-    """Return the widths of columns that fit in a line: the widest ones give way, the last of equals first."""
+    """Return the widths of columns that fit in a line: the widest are cut first, among equals the last."""
     found = list(widths)
     while width is not None and sum(found) + 2 * (len(found) - 1) > width:
         widest = max(range(len(found)), key=lambda column: (found[column], column))
@@ -54,12 +54,12 @@ def fitted(widths: Sequence[int], width: int | None) -> list[int]:
 
 
 def cut(text: str, width: int) -> str:
-    """Return a text that is no wider, with a sign where something is left out."""
+    """Return a text of at most this width, with a sign if something is cut."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
-    """Return a text in lines that fit, all but the first one further in."""
+    """Return a text in lines that fit, with all but the first one indented further."""
     return textwrap.wrap(
         printable(text),
         terminal_width() or _WIDTH,
@@ -71,7 +71,7 @@ def wrapped(text: str, indent: str = "") -> list[str]:
 
 
 def watched(values: Iterable[T], what: str, whole: int | None = None) -> Iterator[T]:
-    """Yield the values; meanwhile show how far it is, once it takes long. `whole`: their number, if it is known."""
+    """Yield the values, and show the progress once it takes long. `whole`: the number of values, if known."""
     if not sys.stderr.isatty():
         yield from values
         return

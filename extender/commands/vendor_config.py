@@ -1,12 +1,12 @@
 """`--vendor-config FILE`: HAMi's own device configuration, for clusters that rename resources or change defaults.
 
-Why it exists: an operator who has renamed `nvidia.com/gpu` has written that down for HAMi already, and must not write
-it a second time. It must not know flags other than this one. Invariants: what the file does not say stays as in the
-table of vendors; a key that is not known is named and changes nothing; a value that cannot be used is bad input.
+Why it exists: an operator who has renamed `nvidia.com/gpu` has already written that for HAMi, and need not write it
+again. It must not know other flags. Invariants: what the file does not set stays as in the table of vendors; an unknown
+key gives a warning and changes nothing; an unusable value is bad input.
 
 The file is the text under `device-config.yaml` of HAMi's ConfigMap, or that ConfigMap itself. Keys that act on the node
-(split count, scaling, core limits, MIG geometries, overrides per node) are known and need nothing here: the register
-that the device plugin writes has their result.
+(split count, scaling, core limits, MIG geometries, overrides per node) are accepted without effect: the register that
+the device plugin writes has their result.
 """
 
 import re
@@ -42,7 +42,7 @@ _NUMBERS = {
     "defaultMem": "default_memory_mib",
     "defaultCores": "default_cores",
 }
-#: Keys whose effect the register shows, or that concern the device plugin alone.
+#: Keys whose effect is in the register, or that concern only the device plugin.
 _ON_THE_NODE = frozenset(
     {
         *("deviceSplitCount", "deviceMemoryScaling", "deviceCoreScaling", "deviceCoresScaling"),
@@ -52,21 +52,21 @@ _ON_THE_NODE = frozenset(
     }
 )
 _BY_KEY = {vendor.key: name for name, vendor in VENDORS.items()}
-#: Top-level blocks of vendors that `accounting.vendors` cannot say, by their name there.
+#: Top-level blocks of vendors that are not supported, by their name in `accounting.vendors`.
 _OTHERS = {name: UNSUPPORTED[name] for name in ("amd", "awsneuron", "cambricon", "enflame", "metax", "mthreads")}
 
 
 @dataclass(slots=True)
 class VendorConfig:
-    """What a file says."""
+    """The content of a file."""
 
     vendors: dict[str, Vendor] = field(default_factory=dict)
-    """Name in the table of vendors -> the vendor as the file has it; those that are on, NVIDIA first."""
+    """Name in the table of vendors -> the vendor as the file has it; enabled ones only, NVIDIA first."""
     default_count: int | None = None
-    """Cards of a container that asks for memory or cores only."""
+    """The count for a container that asks only for memory or cores."""
     runtime_class: str = ""
     ignored: list[str] = field(default_factory=list)
-    """Keys that change nothing here, each with the reason."""
+    """Keys without effect, each with the reason."""
 
 
 def read_vendor_config(path: str) -> VendorConfig:
@@ -82,7 +82,7 @@ class _Reader:
         self._found = VendorConfig()
 
     def read(self) -> VendorConfig:
-        """Return all that the file says."""
+        """Return the content of the file."""
         read: dict[str, Callable[[str, Any], None]] = {
             "nvidia": lambda at, block: self._plain(at, block, NVIDIA),
             "hygon": self._hygon,
@@ -124,7 +124,7 @@ class _Reader:
     # -- blocks ---------------------------------------------------------------------------------------------------
 
     def _plain(self, at: str, block: object, vendor: Vendor) -> None:
-        """Take a block with resource names and numbers. Without a name for the count the vendor is off."""
+        """Read a block with resource names and numbers. Without a name for the count the vendor is off."""
         given = self._mapping(at, block)
         if not given.get("resourceCountName"):
             return
@@ -143,12 +143,12 @@ class _Reader:
         self._turn_on(vendor, changed)
 
     def _hygon(self, at: str, block: object) -> None:
-        """Take Hygon's block. HAMi has renamed its DCU to HCU, and with it what the nodes register (HAMi#2969)."""
+        """Read Hygon's block. HAMi has renamed its DCU to HCU, also in what nodes register (HAMi#2969)."""
         count = str(self._mapping(at, block).get("resourceCountName") or "")
         self._plain(at, block, HYGON_HCU if count.rpartition("/")[2].startswith("hcu") else HYGON)
 
     def _kunlun(self, at: str, block: object) -> None:
-        """Take Kunlun's block, of which only slices are supported."""
+        """Read Kunlun's block, of which only slices are supported."""
         given = dict(self._mapping(at, block))
         if given.pop("resourceCountName", None):
             self._found.ignored.append(f"{at}.resourceCountName: is not supported: {UNSUPPORTED['kunlun']}")
@@ -160,7 +160,7 @@ class _Reader:
             self._plain(where, chip, vendor)
 
     def _ascends(self, at: str, block: object) -> None:
-        """Take Ascend's block: a list, or since v2.10 a mapping with the list under `configs`."""
+        """Read Ascend's block: a list, or since v2.10 a mapping with the list under `configs`."""
         if isinstance(block, dict):
             for key in block:
                 if key not in ("configs", "hamiVnpuCore"):
@@ -238,7 +238,7 @@ class _Reader:
         return value
 
     def _check_names(self) -> None:
-        """Refuse one name for two things: nobody could tell what a pod asks for."""
+        """Refuse one name for two resources, which would make requests ambiguous."""
         seen: dict[str, str] = {}
         for name, vendor in self._found.vendors.items():
             for resource in (*vendor.resources, *filter(None, [vendor.priority_resource])):

@@ -8,11 +8,20 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from extender.commands.arguments import add_output
 from extender.commands.common import print_json, print_lines, table
-from extender.commands.sources import cluster_of
+from extender.commands.sources import add_sources, cluster_of
 from extender.commands.terminal import MOST_ROWS, first_rows, some, wrapped
 from extender.config import Settings
 from extender.server import verify_report
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_sources(parser)
+    parser.add_argument("--problems", action="store_true", help="problems only, no cards")
+    add_output(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -40,7 +49,7 @@ def _text(report: dict[str, Any], *, only_problems: bool) -> Iterator[str]:
 
 
 def _cards(devices: list[dict[str, Any]]) -> Iterator[str]:
-    """Show the cards: of many those with something wrong first, then those that are held."""
+    """Show the cards; if there are many, those with problems first, then those that are held."""
     if len(devices) > MOST_ROWS:
         devices = sorted(devices, key=lambda card: (_state(card) == "ok", not card["pods"]))
     shown, more = first_rows(devices, "cards")

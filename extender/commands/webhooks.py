@@ -1,6 +1,6 @@
 """Print the webhook configurations that make an API server ask the extender.
 
-It must not reach a cluster: whoever applies them decides. Invariant: the same flags give the same bytes.
+It must not reach a cluster: people apply the output themselves. Invariant: the same flags give the same bytes.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import yaml
 
 from extender.admission.configurations import Target, configurations
 from extender.admission.settings import AdmissionSettings, managed_vendors
+from extender.commands.arguments import add_trusted_account, https_url, namespace, object_name, path
 from extender.config import Settings
 from extender.convert import InputError
 
@@ -21,13 +22,29 @@ _WIDTH = 120
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes lists below their key with an indent, and never an alias."""
+    """A YAML writer that indents lists below their key and never writes aliases."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the library's signature
         return super().increase_indent(flow, False)  # noqa: FBT003 - the same
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    target = Target()
+    parser.add_argument("--namespace", type=namespace, default=target.namespace, help="the extender's own")
+    parser.add_argument(
+        "--service", type=object_name, default=target.service, metavar="NAME", help="of the webhook port"
+    )
+    parser.add_argument("--url", type=https_url, metavar="URL", help="https://HOST:PORT, instead of the service")
+    ca = parser.add_mutually_exclusive_group()
+    ca.add_argument("--ca-file", type=path, metavar="FILE", help="PEM, written into caBundle")
+    ca.add_argument("--cert-manager", type=object_name, metavar="CERTIFICATE", help="let cert-manager write caBundle")
+    add_trusted_account(parser)
+    parser.add_argument("-o", "--output", choices=["yaml", "json"], default="yaml", help="format; default: yaml")
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:

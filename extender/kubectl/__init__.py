@@ -1,4 +1,4 @@
-"""`kubectl gpu-extender`: what a running extender says, as kubectl would show it.
+"""`kubectl gpu-extender`: the answers of a running extender, shown as kubectl would.
 
 It must not compute anything; it asks the extender. `main` is the plugin, `complete` tells kubectl's own completion what
 may come next.

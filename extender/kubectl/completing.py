@@ -1,7 +1,7 @@
 """Completion of the plugin by kubectl itself.
 
 Why it exists: for `kubectl gpu-extender <TAB>` kubectl runs `kubectl_complete-gpu_extender` with the words so far and
-reads one candidate a line. It must not ask the extender. Invariant: the last line is the directive, 4: no file names.
+reads one candidate per line. It must not ask the extender. Invariant: the last line is the directive, 4: no file names.
 Source: kubectl's pkg/cmd/plugin/plugin_completion.go.
 """
 
@@ -15,7 +15,7 @@ _NO_FILES = ":4"
 
 
 def complete(argv: Sequence[str] | None = None) -> int:
-    """Print what may come next."""
+    """Print the candidates for the next word."""
     words = list(sys.argv[1:] if argv is None else argv) or [""]
     found = sorted(set(_candidates(parser(), words)))
     sys.stdout.write("\n".join([*found, _NO_FILES]) + "\n")

@@ -27,7 +27,7 @@ _WATCH_SECONDS = 2.0
 
 
 class Shown(NamedTuple):
-    """What a command found: the answer as it came, its lines, and the exit status."""
+    """The result of a command: the answer as it came, its lines, and the exit status."""
 
     answer: Any
     lines: list[str]
@@ -59,7 +59,7 @@ def _once(arguments: argparse.Namespace) -> int:
 
 
 def _watched(arguments: argparse.Namespace) -> int:
-    """Show it again whenever it has changed, until interrupted."""
+    """Show the table again whenever it has changed, until interrupted."""
     extender, paint, before = _extender(arguments), Paint.of_terminal(), ""
     while True:
         text = _text(_shown(arguments, extender, paint), arguments.output)
@@ -114,7 +114,7 @@ def _what_if(arguments: argparse.Namespace, extender: Extender, paint: Paint) ->
         body = sys.stdin.buffer.read() if arguments.filename == "-" else Path(arguments.filename).read_bytes()
     except OSError as error:
         raise InputError("-f", arguments.filename, error.strerror or str(error)) from None
-    # The extender takes JSON alone; YAML is read here, where nobody else waits.
+    # The extender accepts only JSON, so YAML is read here, where no other request waits.
     manifests = [each.value for each in parse_manifests(body, "-f", arguments.filename)]
     found = extender.post("/api/v1/what-if", msgspec.json.encode({"kind": "List", "items": manifests}))
     lines = [line for each in found for line in showing.why_lines(each, paint)]

@@ -13,10 +13,10 @@ from extender.printable import printable
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses bad options in one line."""
+    """A parser that reports bad options in one line."""
 
     def error(self, message: str) -> None:  # type: ignore[override]  # argparse says NoReturn, as this does
-        """Say what is wrong, and end with status 2."""
+        """Print the error, and exit with status 2."""
         sys.stderr.write(printable(f"error: arguments: {message}") + "\n")
         raise SystemExit(2)
 

@@ -1,7 +1,7 @@
 """Asking a running extender, by its address or through the API server's service proxy.
 
-Why it exists: whoever may use the service proxy needs no port-forward and no further credentials. It must not know what
-is asked. Invariant: what goes wrong is an `InputError` with the server's own words.
+Why it exists: with the service proxy users need no port-forward and no further credentials. It must not know the
+questions. Invariant: every failure is an `InputError` with the server's own text.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ class Extender:
     """One way to a running extender."""
 
     def __init__(self, send: Callable[[str, str, bytes | None], tuple[int | None, bytes]], where: str) -> None:
-        """`send`: method, path and body to status and body; no status means that nobody answered."""
+        """`send`: method, path and body to status and body; no status means that there was no answer."""
         self._send = send
         self._where = where
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
-        """Return what a path answers. Raises `InputError`."""
+        """Return the answer of a path. Raises `InputError`."""
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
 
     def post(self, path: str, body: bytes) -> Json:
-        """Return the answer to a body. Raises `InputError`."""
+        """Return the answer to a posted body. Raises `InputError`."""
         return self._ask("POST", path, body)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Json:
@@ -65,7 +65,7 @@ def by_address(server: str) -> Extender:
     """Return the extender at a URL, such as http://127.0.0.1:8888."""
 
     def send(method: str, path: str, body: bytes | None) -> tuple[int | None, bytes]:
-        # The address was checked to be http or https.
+        # The scheme has been checked to be http or https.
         headers = {} if body is None else {"Content-Type": "application/json"}
         request = urllib.request.Request(server.rstrip("/") + path, body, headers, method=method)  # noqa: S310
         try:
@@ -109,7 +109,7 @@ def default_kubeconfig() -> str:
 
 
 def namespace_of(kubeconfig: str) -> str:
-    """Return the namespace of the current context; "default" where it has none."""
+    """Return the namespace of the current context; "default" if it has none."""
     try:
         read = yaml.safe_load(Path(kubeconfig).read_text())
     except (OSError, UnicodeError, yaml.YAMLError):

@@ -1,6 +1,6 @@
 """Tables as kubectl prints them, and the few sentences of `why`.
 
-It must not ask anything. Invariant: with the same answers come the same bytes; colour is only what `Paint` adds.
+It must not ask anything. Invariants: the same answers give the same bytes; only `Paint` adds colour.
 """
 
 import os
@@ -16,7 +16,7 @@ _DIMENSIONS = ("memory", "cores", "slots")
 
 
 class Column(NamedTuple):
-    """A column: its head, its text for a row, and whether only `-o wide` has it."""
+    """A column: its heading, its text for a row, and whether only `-o wide` has it."""
 
     head: str
     text: Callable[[Json], object]
@@ -24,21 +24,21 @@ class Column(NamedTuple):
 
 
 class Paint(NamedTuple):
-    """Colours, if there are any."""
+    """Colours, if they are on."""
 
     on: bool
 
     @classmethod
     def of_terminal(cls) -> "Paint":
-        """Return colours for a terminal that wants them; see https://no-color.org."""
+        """Return colours for a terminal, unless NO_COLOR is set; see https://no-color.org."""
         return cls(sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
 
     def bad(self, text: str) -> str:
-        """Return a text that tells of something wrong."""
+        """Return a text in the colour of problems."""
         return f"\x1b[31m{text}\x1b[0m" if self.on else text
 
     def strong(self, text: str) -> str:
-        """Return a text that should be seen first."""
+        """Return a text that stands out."""
         return f"\x1b[1m{text}\x1b[0m" if self.on else text
 
 
@@ -163,7 +163,7 @@ PROBLEMS = (
 
 
 def why_lines(why: Json, paint: Paint) -> Iterator[str]:
-    """Yield why a pod waits, or where it would go."""
+    """Yield the lines that say why a pod waits, or where it would go."""
     where = f" on {why['node']}" if why["node"] else ""
     yield f"{paint.strong(printable(why['pod']))}{printable(where)}"
     for container in why["asks"]:

@@ -1,4 +1,4 @@
-"""What commands and the API show, as JSON values.
+"""The answers of commands and the API, as JSON values.
 
 They must not print and must not change anything.
 """

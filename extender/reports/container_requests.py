@@ -1,6 +1,6 @@
 """What the containers of a pod ask for, as JSON.
 
-It must not know what they hold. Invariant: one entry per container, init containers first, in spec order.
+It must not know what pods hold. Invariant: one entry per container, init containers first, in spec order.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from extender.reports.shapes import AskedCards, Asks
 
 
 def asks(containers: Iterable[Container]) -> list[Asks]:
-    """Return what each container asks for; `requests` is empty where it asks for no card."""
+    """Return what each container asks for; `requests` is empty if it asks for no card."""
     return [
         {"name": each.name, "kind": each.kind.value, "requests": [_request(request) for request in each.requests]}
         for each in containers

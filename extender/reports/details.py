@@ -17,7 +17,7 @@ from extender.verbs import Decision
 
 
 def pod_detail(pod: Pod, record: PodRecord, decisions: Iterable[Decision]) -> PodDetail:
-    """Return a pod's entry, what it asks for, its phases and the last decisions on it, the newest first."""
+    """Return a pod's entry, what it asks for, its phases and the last decisions on it, newest first."""
     entry = cast("PodEntry", pod_entry(pod, record))
     placed = isinstance(pod.allocation, tuple) and pod.node is not None
     rows = pod.allocation if placed and isinstance(pod.allocation, tuple) else ((),) * len(pod.containers)

@@ -1,6 +1,6 @@
-"""Who would have to go so that a pod that fits nowhere finds room.
+"""The pods that would have to go so that a pod that fits nowhere finds room.
 
-It must not evict or print. Invariant: the victims are those that preempt would name, with nothing but cards short.
+It must not evict or print. Invariant: the victims are those that preempt would name if only cards were short.
 """
 
 from typing import Any
@@ -12,12 +12,12 @@ from accounting.pod import Pod
 from extender.cluster import Cluster
 from extender.verbs import preemptor_of
 
-#: Nodes that are looked at, and that are shown.
+#: The most nodes that are searched, and that are shown.
 _LOOKED_AT, _SHOWN = 256, 3
 
 
 def evictions(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
-    """Return {"node", "violations", "victims": [{"pod", "uid", "priority"}]}, the cheapest first; three at most."""
+    """Return {"node", "violations", "victims": [{"pod", "uid", "priority"}]}, cheapest first, at most three."""
     if not pod.asks or pod.invalid:
         return []
     snapshot, preemptor = cluster.cache.snapshot(), preemptor_of(cluster, pod, plain=False)

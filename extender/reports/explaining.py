@@ -1,7 +1,7 @@
 """Explaining one pod over a whole cluster.
 
-It must not print. Invariant: the pod's own booking, found by UID, or by name where one of the two has no UID, never
-counts against it, and the answer agrees with what filter would say.
+It must not print. Invariants: the pod's own booking, found by UID, or by name if one of the two has no UID, never
+counts against it; the answer agrees with filter's.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ def explain(
 ) -> dict[str, Any]:
     """Return {"pod", "nodes": [...]} with every node of the cluster by name, and "quotas" if some count the pod.
 
-    `through`: gives the names one by one, and may tell somebody how far it is.
+    `through`: yields the names one by one, and may show the progress.
     """
     pod = pod._replace(uid=booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
@@ -41,7 +41,7 @@ def explain(
 
 
 def _quotas(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
-    """Return the limits that count the pod, with what it would add to each; its own booking is not in `used`."""
+    """Return the limits that count the pod, with what it would add to each; `used` is without its own booking."""
     limits = cluster.quotas.limits_of(pod.namespace)
     others = [(each, cluster.record(each)) for each in cluster.pods() if each.uid != pod.uid] if limits else []
     rows = []
@@ -58,7 +58,7 @@ def _quotas(cluster: Cluster, pod: Pod) -> list[dict[str, Any]]:
 
 
 def booked_uid(cluster: Cluster, pod: Pod) -> str:
-    """Return the UID under which the cluster has booked the pod; a manifest may have none, and is known by its name."""
+    """Return the UID under which the cluster has booked the pod; a manifest without a UID is found by its name."""
     named = cluster.pod_named(pod.namespace, pod.name)
     if cluster.pod(pod.uid) is None and named is not None and pod.key in (pod.uid, named.uid):
         return named.uid
@@ -89,7 +89,7 @@ def _node(cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck) 
 
 
 def _unreadable_register(cache: Cache, name: str) -> str:
-    """Return what cannot be read of a node's register."""
+    """Return why a node's register cannot be read."""
     problems = cache.nodes[name].problems if name in cache.nodes else ()
     return "; ".join(each.message for each in problems if each.code is ProblemCode.UNREADABLE_REGISTER)
 

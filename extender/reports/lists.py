@@ -1,8 +1,8 @@
 """The long lists of /api/v1, made step by step from the state of one moment.
 
-Why it exists: over 5,000 nodes and 36,000 pods a list takes seconds to make, and meanwhile kube-scheduler waits. Every
-step here is short; whoever takes the steps gives others their turn in between. It must not know HTTP. Invariants: what
-is shown is the state at the first step; a None among the entries is a step without one.
+Why it exists: with 5,000 nodes and 36,000 pods a list takes seconds to make, and kube-scheduler must not wait for that.
+Every step here is short, so that the caller can let others run in between. It must not know HTTP. Invariants: the list
+shows the state of the first step; a None among the entries is a step without an entry.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -20,7 +20,7 @@ from extender.reports import render
 Json = dict[str, Any]
 Entries = Iterator[Json | None]
 T = TypeVar("T")
-#: Sorting so many takes a millisecond or two.
+#: The number of values sorted per step, which takes a millisecond or two.
 _SORTED_AT_ONCE = 1000
 _problem_order = attrgetter("code", "object", "message")
 
@@ -33,7 +33,7 @@ def node_entries(cluster: Cluster) -> Entries:
 
 
 def pod_entries(cluster: Cluster, wanted: Callable[[Pod], bool] = concerns_cards) -> Entries:
-    """Yield the entries of /api/v1/pods, by namespace, name and UID. `wanted`: is given pods without their rows."""
+    """Yield the entries of /api/v1/pods, by namespace, name and UID. `wanted`: selects pods, given with packed rows."""
     records, kept = dict(cluster.cache.pods), cluster.pods_as_kept()
     for pod in (yield from in_order(kept, name_order)):
         if wanted(pod):
@@ -43,7 +43,7 @@ def pod_entries(cluster: Cluster, wanted: Callable[[Pod], bool] = concerns_cards
 
 
 class VerifyLists:
-    """The two lists of verify. The devices must be taken to their end before the problems."""
+    """The two lists of verify. All devices must be taken before the problems."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._dump: Dump = cluster.cache.dump()
@@ -65,7 +65,7 @@ class VerifyLists:
             yield None
 
     def _problems(self) -> Entries:
-        """Yield everything that is wrong, sorted."""
+        """Yield all problems, sorted."""
         found = list({*self._found.all(), *self._of_objects})
         ordered: Iterator[Problem] = yield from in_order(found, _problem_order)
         for problem in ordered:
@@ -79,7 +79,7 @@ class VerifyLists:
 
 
 def in_order(values: list[T], key: Callable[[T], Any]) -> Generator[None, None, Iterator[T]]:
-    """Return the values sorted, after as many steps as that takes."""
+    """Return the values sorted; the sorting is done in steps."""
     runs = []
     for start in range(0, len(values), _SORTED_AT_ONCE):
         runs.append(sorted(values[start : start + _SORTED_AT_ONCE], key=key))

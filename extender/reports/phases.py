@@ -1,8 +1,8 @@
-"""The phases of a pod's life, in order, and what its containers use of each card in each.
+"""The phases of a pod's life, in order, and what its containers use of each card in each phase.
 
-Why it exists: "it holds 22 GiB now and 12 GiB after its inits" is easiest seen as a row of phases. It must not add up
-what is held; that is the highest of the phases that still can come, and accounting says it. Invariant: one phase per
-init, with the sidecars declared before it, then the steady one.
+Why it exists: "it holds 22 GiB now and 12 GiB after its inits" is easiest to see as a row of phases. It must not
+compute what the pod holds: accounting does, as the highest of the phases that are still to come. Invariant: one phase
+per init, with the sidecars declared before it, then the steady one.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""The JSON that the commands and the API show.
+"""The JSON of the commands and the API.
 
-Why it exists: `account`, `explain`, `verify` and /api/v1 promise exact keys; they are made here and nowhere else. It
-must not compute anything that accounting can. Invariant: plain dicts of strings, integers, booleans and lists, in a
-full order.
+Why it exists: `account`, `explain`, `verify` and /api/v1 promise exact keys, which are made only here. It must not
+compute anything that accounting can. Invariant: plain dicts of strings, integers, booleans and lists, in a full order.
 """
 
 from typing import Any
@@ -31,7 +30,7 @@ def account(pod: Pod, record: PodRecord) -> Json:
                 "kind": container.kind.value,
                 "devices": [_row(row) for row in own],
             }
-            # Rows of no certain container come after all containers.
+            # Rows that belong to no certain container come after all containers.
             for container, own in zip(pod.containers, rows, strict=False)
         ],
         **_of_no_container(pod.containers, rows),
@@ -49,7 +48,7 @@ def account(pod: Pod, record: PodRecord) -> Json:
 
 
 def _of_no_container(containers: tuple[Container, ...], rows: Allocation) -> Json:
-    """Return the rows of which nobody can tell whose they are, if there are any."""
+    """Return the rows that belong to no certain container, if there are any."""
     return {"devices": [_row(row) for row in rows[-1]]} if is_ambiguous(rows, containers) else {}
 
 
@@ -59,7 +58,7 @@ def _row(row: DeviceRow) -> Json:
 
 
 def _by_vendor(record: PodRecord) -> Json:
-    """Return the totals by vendor of a pod that concerns the cards of several vendors."""
+    """Return the totals by vendor of a pod with cards of several vendors."""
     if not record.several:
         return {}
     return {
@@ -68,7 +67,7 @@ def _by_vendor(record: PodRecord) -> Json:
 
 
 def pod_entry(pod: Pod, record: PodRecord) -> Json:
-    """Return an entry of /api/v1/pods: the account and the node. An unbound pod holds nothing, whatever it carries."""
+    """Return an entry of /api/v1/pods: the account and the node. An unbound pod holds nothing."""
     bound = pod.node is not None
     entry = account(pod if bound else pod._replace(allocation=None), record)
     if not bound:
@@ -133,7 +132,7 @@ def quota_row(limit: Limit, used: int, charge: int) -> Json:
 
 
 def charge_row(charge: Charge, why: list[str]) -> Json:
-    """Return what an explanation adds to an entry of /api/v1/quotas. `why`: how what is used and charged differ."""
+    """Return what an explanation adds to an entry of /api/v1/quotas. `why`: why used and charged amounts differ."""
     return {
         "adds": charge.adds,
         "at_least": charge.at_least,
@@ -165,7 +164,7 @@ def _total(total: Total) -> Json:
 
 
 def _uncertain(containers: tuple[Container, ...]) -> list[str]:
-    """Return the memory that is not known before a card is chosen."""
+    """Return the memory that is unknown until a card is chosen."""
     return [
         f"{'whole card' if request.whole else 'percentage'} in container {container.name}"
         for container in containers

@@ -1,7 +1,7 @@
-"""The shapes of what the API answers, from which its OpenAPI document is made.
+"""The types of the API's answers, from which its OpenAPI document is made.
 
-Why it exists: a client is generated from types, not from examples. It must not know how an answer is made. Invariant:
-every key that an answer can have stands here; memory is in MiB, cores in percent of one card.
+Why it exists: clients are generated from types, not from examples. It must not know how an answer is made. Invariant:
+every key that an answer can have is here; memory is in MiB, cores in percent of one card.
 """
 
 from typing import Any, NotRequired, TypedDict

@@ -1,7 +1,7 @@
-"""The cluster in few numbers: over all cards, per model, per namespace.
+"""Sums over the cluster: over all cards, per model, per namespace.
 
-It must not list pods or cards. Invariant: the sums are those of the lists, and what goes over all pods comes in steps
-of a few milliseconds, so that a server can answer others in between.
+It must not list pods or cards. Invariants: the sums are those of the lists; sums over all pods are made in steps of a
+few milliseconds, so that a server can answer others in between.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def _sums(snapshot: Snapshot, cards: BoolArray) -> Sums:
 
 
 class Usage:
-    """What every namespace holds, added up in steps."""
+    """The sums of every namespace, made in steps."""
 
     def __init__(self, cluster: Cluster, namespace: str | None = None) -> None:
         self._cluster = cluster
@@ -61,7 +61,7 @@ class Usage:
         self._cards: dict[str, set[tuple[str, str]]] = {}
 
     def steps(self) -> Iterator[None]:
-        """Add up; the sum is whole at the end."""
+        """Add up in steps; the sum is complete at the end."""
         cluster = self._cluster
         names = {self._only} if self._only is not None else set(cluster.quotas.namespaces())
         for name in names:
@@ -115,7 +115,7 @@ def _charge(entry: NamespaceUse, total: Total) -> None:
 
 
 def usage(cluster: Cluster, namespace: str | None = None) -> list[NamespaceUse]:
-    """Return what namespaces hold and are charged, at once."""
+    """Return what namespaces hold and are charged for, without steps."""
     counted = Usage(cluster, namespace)
     for _ in counted.steps():
         pass

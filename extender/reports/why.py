@@ -1,9 +1,9 @@
-"""Why a pod waits, in a few numbers, and what would have to change.
+"""Why a pod waits, as a few numbers, and what would have to change.
 
-Why it exists: `explain` lists every node, which nobody reads at 10,000 nodes. It must not print or change anything.
-Invariant: the counts are those of filter; with the pods in the way gone, filter would pass the node.
+Why it exists: `explain` lists every node, which is too long to read at 10,000 nodes. It must not print or change
+anything. Invariants: the counts are filter's; without the pods in the way, filter would pass the node.
 
-It comes in steps of a few milliseconds each, so that a server can answer others in between.
+The answer is made in steps of a few milliseconds, so that a server can answer others in between.
 """
 
 from collections.abc import Iterator
@@ -22,20 +22,20 @@ from extender.reports.container_requests import asks
 from extender.reports.explaining import booked_uid
 from extender.reports.shapes import Holder, Lack, NearNode, Refusal, Why
 
-#: Nodes that are named for each reason.
+#: The number of nodes named per reason.
 _NAMED = 10
-#: Nodes of which is said what they lack.
+#: The number of nodes whose lack is shown.
 NEAREST = 3
 
 
 def why(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Why:
-    """Return the whole answer at once."""
+    """Return the whole answer, without steps."""
     *_, last = why_in_steps(cluster, pod, most)
     return last
 
 
 def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Why]:
-    """Yield the answer as far as it is known, whole at the end. `most`: nodes of which is said what they lack."""
+    """Yield the answer as it grows, complete at the end. `most`: the number of nodes whose lack is shown."""
     known = cluster.pod_named(pod.namespace, pod.name)
     node = None if known is None else known.node
     pod = pod._replace(uid=booked_uid(cluster, pod), node=None, allocation=None)
@@ -88,7 +88,7 @@ def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Wh
 
 
 def _first_text(answer: Why) -> str:
-    """Return what is known before nodes are looked at one by one; empty if that is to be done."""
+    """Return the sentence if it needs no look at single nodes; else an empty text."""
     if answer["invalid"]:
         return answer["invalid"][0]
     if answer["quota"]:

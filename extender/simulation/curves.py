@@ -1,7 +1,8 @@
-"""What a run says: allocated and fragmented cards over arrived demand, and means over seeds.
+"""The result of a run: allocated and fragmented cards over arrived demand, and means over seeds.
 
-Why it exists: one figure at the end of a run rewards a policy for refusing awkward pods early, so every result is a
-curve with marks. It must not place anything. Invariant: a point is read when arrived demand first reaches its percent.
+Why it exists: a single figure at the end of a run rewards a policy that refuses awkward pods early, so every result is
+a curve with marks. It must not place anything. Invariant: a point is taken when arrived demand first reaches its
+percent.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +26,7 @@ from extender.simulation.trace import Job, Machine
 
 #: Percent of the capacity at which results are quoted.
 MARKS = (50, 80, 90, 95, 100, 130)
-#: Fragmented cards are looked at every so many percent; allocated ones at each.
+#: Fragmented cards are counted every so many percent, allocated ones at each.
 _FRAGMENTED_EVERY = 5
 
 
@@ -66,7 +67,7 @@ def make_scenario(machines: Sequence[Machine], jobs: Sequence[Job], prior: Itera
 def run(
     scenario: Scenario, policy: str, seed: int, percent: int, tick: Callable[[int], None] = lambda _: None
 ) -> Curve:
-    """Replay pods until their demand is `percent` of the capacity. `tick` is told the percent that have arrived."""
+    """Replay pods until their demand is `percent` of the capacity. `tick` is called with the percent arrived."""
     capacity, demand = scenario.capacity, scenario.demand
     order = arrivals(scenario.jobs, demand, capacity * percent // 100, seed)
     replay = Replay(scenario.machines, policy, scenario.workload, seed)
@@ -88,7 +89,7 @@ def run(
 
 
 def summary(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Return the means over seeds at the marks, with the sample's deviation where there are several."""
+    """Return the means over seeds at the marks, with the sample's deviation if there are several seeds."""
 
     def means(name: str) -> dict[str, Any]:
         found = {}
@@ -108,7 +109,7 @@ def summary(curves: Sequence[Curve]) -> dict[str, Any]:
 
 
 def _units(pod: Pod, plan: Plan) -> int:
-    """Return the units of the pod's demand: of the first cards that it may use."""
+    """Return the pod's demand in units, of the first cards that it may use."""
     shape = shape_of(pod)
     needs = (need_of(shape, card) for card, _ in plan.classes)
     need = next((each for each in needs if each is not None), None)

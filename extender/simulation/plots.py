@@ -1,6 +1,6 @@
 """Curves as pictures.
 
-Why it exists: where a policy falls behind is seen, not read. It must not compute anything beyond means. Invariant: the
+Why it exists: a picture shows where a policy falls behind. It must not compute anything beyond means. Invariant: the
 same curves give the same bytes of SVG.
 """
 

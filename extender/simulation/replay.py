@@ -1,9 +1,9 @@
-"""One run: pods arrive one after another, each is placed or refused for good, nothing leaves.
+"""One run: pods arrive one after another, each is placed or refused for good, and none leaves.
 
-Why it exists: it is the extender's own code, verb by verb, without HTTP: `feasible_on` (filter without reasons), the
-policy's values, `score_nodes`, `allocate`, `assume_pod`. Beside it stands what kube-scheduler itself judges: CPU and
-memory. It must not have a rule of its own about cards. Invariant: which nodes take a kind of pod is remembered per node
-until the node changes; with `remember` off everything is asked anew, and the choices are the same.
+Why it exists: it runs the extender's own code, verb by verb, without HTTP: `feasible_on` (filter without reasons), the
+policy's values, `score_nodes`, `allocate`, `assume_pod`; and adds what kube-scheduler itself judges, CPU and memory. It
+must not have rules about cards. Invariant: whether a node takes a kind of pod is remembered until the node changes;
+with `remember` off everything is asked again, and the choices are the same.
 """
 
 import random
@@ -28,7 +28,7 @@ from accounting.state import BoolArray, Int64Array, Rows, Snapshot
 from accounting.state.cache import Cache
 from extender.simulation.trace import Job, Machine
 
-#: Policies beside the extender's own, to compare with.
+#: Further policies, for comparison with the extender's.
 RANDOM, BESTFIT = "random", "bestfit"
 POLICIES = (RANDOM, BESTFIT, *(policy.value for policy in NodePolicy))
 _FULLEST_CARD = CardPolicy((CardKey.HIGH_LOAD,))
@@ -37,7 +37,7 @@ _BESTFIT_CPU_MILLI, _BESTFIT_UNITS = 128_000, 8 * UNITS
 
 
 class _Kind(NamedTuple):
-    """What decides which rows take a pod: cards by its demand, and CPU."""
+    """What decides which rows take a pod: its demand for cards, and its CPU."""
 
     demand: Demand
     cpu_milli: int
@@ -45,7 +45,7 @@ class _Kind(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """Which rows take a kind of pod, and for which stamps that holds."""
+    """Which rows take a kind of pod, and the stamps for which that is true."""
 
     pod: Pod
     stamps: Int64Array
@@ -96,7 +96,7 @@ class Replay:
         return self._names[row]
 
     def _known_kind(self, pod: Pod, snapshot: Snapshot) -> _Known:
-        """Return what is remembered of pods like this one, and the pod with the run's policy."""
+        """Return what is remembered for this kind of pod, and the pod with the run's policy."""
         kind = _Kind(Demand.of(pod), pod.cpu_milli)
         known = self._known.get(kind)
         if known is None:
@@ -146,7 +146,7 @@ class Replay:
         return pod.with_allocation(placement.allocation)
 
     def _any_card(self, snapshot: Snapshot, pod: Pod, row: int) -> Selection:
-        """Return a selection of one of the cards that can take a pod of one card, at random."""
+        """Return a selection of one random card among those that can take a pod of one card."""
         positions = list(self._uuids[row])
         self._random.shuffle(positions)
         for position in positions:

@@ -1,4 +1,4 @@
-"""In which order pods arrive.
+"""The order in which pods arrive.
 
 Why it exists: results are means over orders, so an order must be reproducible from its seed. It must not know nodes.
 Invariant: the same seed gives the same order on every machine and Python version that keeps `random.Random`.

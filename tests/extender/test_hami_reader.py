@@ -1,9 +1,9 @@
 """What bind writes, read as HAMi reads it: the scheduler by position, the device plugin row after row.
 
-It exists because the device plugin of a node acts on our text. HAMi's module cannot be had from the Go module proxy, so
-its reader is written down here, after pkg/device/devices.go and the plugin's Allocate. The plugin takes the same rows in
-the same order in v2.7 to v2.10; up to v2.8 the decoder also drops empty rows (docs/hami.md). Invariant: nothing of the
-code under test is used to read.
+It exists because the device plugin of a node acts on our text. The Go module proxy does not serve HAMi's module, so
+its reader is written down here, after pkg/device/devices.go and the plugin's Allocate. The plugin takes the same rows
+in the same order in v2.7 to v2.10; up to v2.8 the decoder also drops empty rows (docs/hami.md). Invariant: nothing of
+the code under test is used to read.
 """
 
 from random import Random

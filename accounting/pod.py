@@ -178,6 +178,9 @@ class Pod(NamedTuple):
     """status.startTime in seconds since 1970."""
     nominated: str = ""
     """status.nominatedNodeName of a pod without a node: what comes free there is kept for it."""
+    raw: tuple[tuple[str, int], ...] = ()
+    """(raw key, units) that it requests of whole devices, sorted by key; from its Binding to its end, whatever its
+    inits do, because kube-scheduler counts it like that."""
 
     def with_allocation(self, allocation: Allocation | UnreadableAllocation | None) -> "Pod":
         """Return the pod with other rows."""
@@ -187,6 +190,11 @@ class Pod(NamedTuple):
     def key(self) -> str:
         """namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def concerned(self) -> bool:
+        """Whether it asks for a card, or for whole devices by raw keys."""
+        return bool(self.raw) or self.asks
 
     @property
     def asks(self) -> bool:

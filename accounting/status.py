@@ -45,11 +45,15 @@ class ProblemCode(StrEnum):
     AMBIGUOUS_ALLOCATION = "AmbiguousAllocation"
     MISSING_ALLOCATION = "MissingAllocation"
     ORPHANED_DEVICE = "OrphanedDevice"
+    UNHEALTHY_DEVICE = "UnhealthyDevice"
     DUPLICATE_DEVICE = "DuplicateDevice"
     OVERCOMMITTED = "Overcommitted"
     UNREADABLE_REGISTER = "UnreadableRegister"
     UNKNOWN_QUOTA_KEY = "UnknownQuotaKey"
     UNREADABLE_BUDGET = "UnreadableBudget"
+    UNREADABLE_VIRTUAL_MACHINE = "UnreadableVirtualMachine"
+    UNKNOWN_RAW_KEY = "UnknownRawKey"
+    RAW_OVERCOMMITTED = "RawOvercommitted"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,8 +11,20 @@ from collections.abc import Sequence
 
 from extender import __version__
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
-from extender.commands import account, certs, explain, replay, scheduler_config, serve, simulate, verify, webhooks
+from extender.commands import (
+    account,
+    certs,
+    explain,
+    replay,
+    scheduler_config,
+    serve,
+    simulate,
+    usage,
+    verify,
+    webhooks,
+)
 from extender.commands.arguments import (
+    add_launcher_account,
     add_logs,
     add_trusted_account,
     namespace,
@@ -103,6 +115,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     )
     _add_live(parser)
     serve.add_metrics(parser)
+    usage.add_usage(parser)
     _add_webhooks_port(parser, server)
     _add_admission(parser)
     parser.set_defaults(run=serve.run)
@@ -139,6 +152,11 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lease-duration", type=seconds, default=6.0, metavar="SECONDS", help="default: 6")
     group.add_argument(
         "--lease-retry", type=seconds, default=2.0, metavar="SECONDS", help="between two renewals; default: 2"
+    )
+    group.add_argument(
+        "--leader-label",
+        action="store_true",
+        help="label this pod gpu-extender.io/role=leader while it leads, for a Service of the verbs",
     )
     group.add_argument(
         "--predecessor-lock",
@@ -227,3 +245,4 @@ def _add_admission(parser: argparse.ArgumentParser) -> None:
         "--runtime-class-name", default=defaults.runtime_class, metavar="NAME", help="given to pods with a share"
     )
     add_trusted_account(group)
+    add_launcher_account(group)

@@ -23,6 +23,10 @@ class Settings:
     reserved_memory: ReservedMemory = field(default_factory=ReservedMemory)
     """Nothing is held back by default, as in HAMi: what drivers and contexts need depends on them and on the cards."""
 
+    raw_keys: tuple[str, ...] = ()
+    """Extended resource names of whole devices that are counted, sorted. None, so that nothing changes for clusters
+    where kube-scheduler alone counts them; these names must be in the stanza's managedResources."""
+
     @property
     def vendors(self) -> tuple[Vendor, ...]:
         """All enabled vendors."""

@@ -2,9 +2,10 @@
 
 `accounting` must not use it. Invariants: a message is a constant text, and variable parts are keys with stable names;
 every line has the configured format, those of libraries and tracebacks included; in text format no line has control
-characters for a terminal, and only an entry's first line looks like an entry.
+characters for a terminal, and only an entry's first line looks like an entry; logging never raises.
 """
 
+import contextlib
 import json as json_module
 import logging
 import sys
@@ -46,7 +47,7 @@ def configure_logs(*, json: bool, level: str = "info") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_StandardError,
         cache_logger_on_first_use=False,
     )
 
@@ -77,6 +78,28 @@ def _short(_logger: object, _method: str, event: EventDict) -> EventDict:
         if isinstance(value, str) and key != _TRACEBACK:
             event[key] = cut(value, _LONGEST_VALUE)
     return event
+
+
+class _StandardError:
+    """Writes lines to what standard error is now.
+
+    A line that cannot be written is lost, so that a request does not fail because the log's reader is gone.
+    """
+
+    def __init__(self, *_: object) -> None:
+        """Take what structlog gives to a factory."""
+
+    def msg(self, line: str) -> None:
+        """Write a line."""
+        out: TextIO | None = sys.stderr
+        if out is None:
+            # The process was started without one.
+            return
+        with contextlib.suppress(OSError, ValueError):
+            out.write(f"{line}\n")
+            out.flush()
+
+    debug = info = warning = error = critical = msg
 
 
 _console = structlog.dev.ConsoleRenderer(colors=False)

@@ -1,12 +1,18 @@
-"""How many examples hypothesis tries, and what no test has to load.
+"""How many examples hypothesis tries, what no test has to load, and failures told as they come.
 
 HYPOTHESIS_PROFILE: dev (the default), ci (always the same examples) or soak. It exists because a checkout, a pipeline
 and a long search want different depths of one test. It must not know any test. Invariant: no profile has a deadline,
 since a loaded machine is no bug.
 """
 
+import logging
 import os
+import sys
+import threading
+from collections.abc import Iterator
 
+import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -25,3 +31,39 @@ settings.register_profile(
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(autouse=True)
+def the_process_stays_as_it_was() -> Iterator[None]:
+    """Undo what a command does to its process: the format of logs, and who is told of uncaught exceptions."""
+    root = logging.getLogger()
+    hooks = sys.excepthook, sys.unraisablehook, threading.excepthook
+    formats = structlog.get_config()
+    yield
+    for each in list(root.handlers):
+        if type(each).__module__.startswith("extender"):
+            root.removeHandler(each)
+            logging.captureWarnings(capture=False)
+    sys.excepthook, sys.unraisablehook, threading.excepthook = hooks
+    structlog.configure(**formats)
+
+
+class _FailuresAsTheyCome:
+    """Names each failed test at once: a run that is cut off before its summary says what failed."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if not report.failed or reporter is None or self._config.option.verbose > 0:
+            return
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = str(getattr(crash, "message", report.longrepr)).strip().partition("\n")[0]
+        reporter.write_line(f"\n{report.when} failed: {report.nodeid}: {why[:300]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell of failures where they are printed: not in a worker of xdist."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAsTheyCome(config), "failures-as-they-come")

@@ -19,7 +19,9 @@ from typing import BinaryIO
 
 ROOT = Path(__file__).resolve().parent.parent
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["extender.cli", "extender.commands.serve_live", "tests.apiserver.server", __name__])
+_CONTEXT.set_forkserver_preload(
+    ["extender.cli", "extender.commands.serve_live", "extender.kubectl.main", "tests.apiserver.server", __name__]
+)
 _PR_SET_PDEATHSIG = 1
 
 

@@ -9,11 +9,14 @@ from accounting.answers.claims import Claim, Claims, claim_of, claim_on, crowded
 from accounting.answers.explain import explain_node
 from accounting.answers.filter import feasible_on, filter_nodes, hopeless
 from accounting.answers.missing import CardLack, Near, nearest
+from accounting.answers.options import CardOption, RawOption, card_options, raw_options
+from accounting.answers.raw import raw_reasons, raw_request, score_raw, with_raw
 from accounting.answers.report import DeviceReport, FoundProblems, device_reports, node_report, problem_counts, problems
 from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
 
 __all__ = [
     "CardLack",
+    "CardOption",
     "Claim",
     "Claims",
     "CodeArray",
@@ -21,10 +24,12 @@ __all__ = [
     "FoundProblems",
     "Near",
     "Placement",
+    "RawOption",
     "Verdict",
     "Verdicts",
     "allocate",
     "allocate_in",
+    "card_options",
     "claim_of",
     "claim_on",
     "crowded_rows",
@@ -40,4 +45,9 @@ __all__ = [
     "pods_in_the_way",
     "problem_counts",
     "problems",
+    "raw_options",
+    "raw_reasons",
+    "raw_request",
+    "score_raw",
+    "with_raw",
 ]

@@ -112,6 +112,7 @@ def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
     snapshot = cache.snapshot()
     nodes = snapshot.nodes
     counts[ProblemCode.ORPHANED_DEVICE] = cache.orphans()
+    counts[ProblemCode.UNHEALTHY_DEVICE] = _held_unhealthy(cache)
     counts[ProblemCode.OVERCOMMITTED] = int(np.count_nonzero(snapshot.overcommitted))
     # A card that two nodes register has one interned number in several present cells.
     _, times = np.unique(nodes.uuid_id[nodes.present], return_counts=True)
@@ -122,6 +123,21 @@ def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
     for found in set(cache.pod_problems):
         counts[found.code] += 1
     return counts
+
+
+def _held_unhealthy(cache: Cache) -> int:
+    """Return how many cards that their register calls unhealthy pods hold."""
+    snapshot = cache.snapshot()
+    closed = snapshot.nodes.present & ~snapshot.nodes.healthy & (snapshot.requested.holders > 0)
+    if not closed.any():
+        return 0
+    # Closed are also the cards of a plugin that is gone; the nodes tell which of both it is.
+    names = [name for name, row in snapshot.rows.items() if closed[:, row].any()]
+    return sum(
+        not device.healthy and bool(closed[at, snapshot.rows[name]])
+        for name in names
+        for at, device in enumerate(cache.nodes[name].devices)
+    )
 
 
 def _device(
@@ -175,7 +191,11 @@ def _device_problems(report: DeviceReport) -> Iterator[Problem]:
         message = f"is not registered any more but held by {', '.join(report.pods)}"
         # It has capacity 0, so it would also be reported as over-committed, for the same cause.
         yield Problem(ProblemCode.ORPHANED_DEVICE, where, message)
-    elif report.overcommitted:
+        return
+    if not report.device.healthy and report.pods:
+        message = f"is unhealthy but held by {', '.join(report.pods)}"
+        yield Problem(ProblemCode.UNHEALTHY_DEVICE, where, message)
+    if report.overcommitted:
         short = [
             f"{name} {used} held of {whole}"
             for name, used, whole in zip(report.capacity._fields, report.requested, report.capacity, strict=True)

@@ -8,10 +8,11 @@ from accounting.cards.card_fit import fitting_cards, free_instances, memory_of, 
 from accounting.cards.exact_fit import STEPS
 from accounting.cards.fit import Fit, fit_pod
 from accounting.cards.greedy import Preference, bound_columns, ranking
-from accounting.cards.score import score_nodes
+from accounting.cards.score import MAX_SCORE, score_nodes
 from accounting.cards.selection_mask import accepted, accepted_modes, accepted_types, accepted_uuids, accepted_vendor
 
 __all__ = [
+    "MAX_SCORE",
     "STEPS",
     "Assignment",
     "Fit",

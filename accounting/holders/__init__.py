@@ -14,11 +14,14 @@ from accounting.holders.claims import (
 from accounting.holders.dra_devices import Card, DeviceId, DeviceKind, DeviceTable, Slice, SliceDevice
 from accounting.holders.hold import Hold, HoldState, holds_of
 from accounting.holders.hold_sets import Room, passes
-from accounting.holders.raw_units import RawPod, RawUnits
+from accounting.holders.raw_devices import ANY_NAMESPACE, Budgets, OverBudget, RawDevices, RawRequest, Shortage
+from accounting.holders.raw_units import RawPod, RawUnits, Units
 from accounting.holders.usage_records import Owner, Phase, Record, Subject, UsageRecords, split_by_phase
 from accounting.holders.virtual_machine import Launchers, Migration, VirtualMachineInstance, VmiKey, count_units
 
 __all__ = [
+    "ANY_NAMESPACE",
+    "Budgets",
     "Card",
     "Claim",
     "ClaimHolding",
@@ -30,16 +33,21 @@ __all__ = [
     "HoldState",
     "Launchers",
     "Migration",
+    "OverBudget",
     "Owner",
     "Phase",
+    "RawDevices",
     "RawPod",
+    "RawRequest",
     "RawUnits",
     "Record",
     "Result",
     "Room",
+    "Shortage",
     "Slice",
     "SliceDevice",
     "Subject",
+    "Units",
     "UsageRecords",
     "VirtualMachineInstance",
     "VmiKey",

@@ -74,6 +74,16 @@ class _Sums:
         if not (group.held or group.requested):
             del self._groups[vmi, place]
 
+    def without(self, place: _Place, pod: RawPod | None, requested: int) -> int:
+        """Return the use at a place without what a pod requests there."""
+        used = self.used.get(place, 0)
+        if pod is None or not requested:
+            return used
+        if pod.vmi is None:
+            return used - requested
+        group = self.group(pod.vmi, place)
+        return used - group.used + max(group.held, group.requested - requested)
+
     def _count(self, place: _Place, change: int) -> None:
         amount = self.used.get(place, 0) + change
         if amount:
@@ -122,6 +132,16 @@ class RawUnits:
         own = 0 if known is None or known.vmi != pod.vmi else _charged(known).get(key, 0)
         return _added(self._namespaces.group(pod.vmi, (pod.namespace, key)), units, own)
 
+    def used_without(self, pod: RawPod, key: str) -> int:
+        """Return the units of a key that are used on a pod's node, what the pod itself uses there left out."""
+        return self._nodes.without((pod.node, key), self._pods.get(pod.uid), self._own_on(pod, pod.node, key))
+
+    def charged_without(self, pod: RawPod, key: str) -> int:
+        """Return the units of a key that a pod's namespace is charged for, what it is charged for the pod left out."""
+        known = self._pods.get(pod.uid)
+        own = 0 if known is None or known.namespace != pod.namespace else _charged(known).get(key, 0)
+        return self._namespaces.without((pod.namespace, key), known, own)
+
     def put_pod(self, pod: RawPod) -> None:
         """Record a pod that is on a node."""
         if self._pods.get(pod.uid) == pod:
@@ -145,6 +165,10 @@ class RawUnits:
             self._holds[vmi] = now
         for hold in now:
             self._count_hold(hold, 1)
+
+    def _own_on(self, pod: RawPod, node: str, key: str) -> int:
+        known = self._pods.get(pod.uid)
+        return 0 if known is None or known.node != node else dict(known.units).get(key, 0)
 
     def _own(self, pod: RawPod, place: _Place) -> int:
         known = self._pods.get(pod.uid)

@@ -9,6 +9,7 @@ A record's amount is `amount x nanoseconds`, per dimension of the subject: slots
 units of a raw key.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -82,6 +83,7 @@ class UsageRecords:
 
     _records: dict[Line, Record] = field(default_factory=dict)
     _open: dict[str, dict[Line, Record]] = field(default_factory=dict)  # owner UID -> its open records
+    _known: Counter[str] = field(default_factory=Counter)  # owner UID -> records
 
     def put(self, owner: Owner, held: Mapping[tuple[Subject, Phase], Amounts], now_ns: int) -> bool:
         """Record all that an owner holds now; its other records are closed. Returns whether anything changed."""
@@ -94,6 +96,14 @@ class UsageRecords:
         for line, amounts in now.items():
             self._change(line, amounts, now_ns)
         return True
+
+    def is_open(self, uid: str) -> bool:
+        """Whether an owner has an open record."""
+        return uid in self._open
+
+    def knows(self, uid: str) -> bool:
+        """Whether an owner has any record, open or closed."""
+        return uid in self._known
 
     def close(self, uid: str, now_ns: int) -> bool:
         """Close every record of an owner. Returns whether any was open."""
@@ -110,6 +120,7 @@ class UsageRecords:
     def restore(self, records: Iterable[Record]) -> None:
         """Load records of an earlier process. Open ones stay open; the next pass changes or closes them."""
         for record in records:
+            self._known[record.line.owner.uid] += record.line not in self._records
             self._records[record.line] = record
             if record.is_open:
                 self._open.setdefault(record.line.owner.uid, {})[record.line] = record
@@ -119,7 +130,14 @@ class UsageRecords:
         old = [line for line, record in self._records.items() if not record.is_open and record.last_ns < ns]
         for line in old:
             del self._records[line]
+            self._known[line.owner.uid] -= 1
+            if not self._known[line.owner.uid]:
+                del self._known[line.owner.uid]
         return len(old)
+
+    def unordered(self) -> list[Record]:
+        """Return all records as they are, in no order."""
+        return list(self._records.values())
 
     def __iter__(self) -> Iterator[Record]:
         """Yield all records, by owner, subject and phase."""
@@ -132,6 +150,7 @@ class UsageRecords:
         record = self._records.get(line)
         if record is None:
             record = self._records[line] = Record(line, now_ns, now_ns, amounts, tuple(0 for _ in amounts))
+            self._known[line.owner.uid] += 1
         else:
             record.used, record.last_ns = record.until(now_ns), max(record.last_ns, now_ns)
             record.amounts = amounts

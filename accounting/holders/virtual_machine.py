@@ -41,6 +41,8 @@ class VirtualMachineInstance:
     active_pods: frozenset[str] = frozenset()
     units: tuple[tuple[str, int], ...] = ()
     migration: Migration | None = None
+    uncounted: tuple[str, ...] = ()
+    """Names of its GPUs that no raw key counts, sorted."""
     is_over: bool = False
     """Whether its phase is Succeeded or Failed, so that it holds nothing."""
 

@@ -38,13 +38,18 @@ class Target:
     """namespace/name of the cert-manager Certificate whose authority is injected."""
 
 
-def configurations(vendors: tuple[Vendor, ...], settings: AdmissionSettings, target: Target) -> list[Json]:
-    """Return the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration."""
+def configurations(
+    vendors: tuple[Vendor, ...], settings: AdmissionSettings, target: Target, raw_keys: tuple[str, ...] = ()
+) -> list[Json]:
+    """Return the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
+
+    `raw_keys`: resource names of whole devices, whose budgets are checked for pods and VMs.
+    """
     accounts = sorted(settings.trusted_accounts)
     mutating = _webhook("mutate", "/mutate", target, ["CREATE"], ["pods"], [_asks(vendors)])
     mutating["reinvocationPolicy"] = "IfNeeded"
     validating = [
-        _webhook("create", "/validate", target, ["CREATE"], ["pods"], [_concerns_cards(vendors)]),
+        _webhook("create", "/validate", target, ["CREATE"], ["pods"], [_concerns_cards(vendors, raw_keys)]),
         _webhook(
             "update",
             "/validate",
@@ -63,6 +68,12 @@ def configurations(vendors: tuple[Vendor, ...], settings: AdmissionSettings, tar
         ),
         _webhook("debug", "/validate", target, ["UPDATE"], ["pods/ephemeralcontainers"], [_debugs_privileged()]),
     ]
+    if raw_keys:
+        machines = _webhook(
+            "machine", "/validate", target, ["CREATE"], ["virtualmachineinstances"], [_names_devices(raw_keys)]
+        )
+        machines["rules"][0] |= {"apiGroups": ["kubevirt.io"], "apiVersions": ["v1"]}
+        validating.append(machines)
     return [
         _configuration("MutatingWebhookConfiguration", target, [mutating]),
         _configuration("ValidatingWebhookConfiguration", target, validating),
@@ -118,15 +129,23 @@ def _asks(vendors: tuple[Vendor, ...]) -> Json:
     )
 
 
-def _concerns_cards(vendors: tuple[Vendor, ...]) -> Json:
+def _concerns_cards(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> Json:
     """Return the condition: a container's resource or an annotation is managed or may be meant as managed."""
     names = dict.fromkeys(name for vendor in vendors for name in vendor.resources)
     parts = _parts_of(names)
     in_resources = f"{_CONTAINERS}.exists(c, {_LISTS}.exists(m, m.exists(k, {_matches('k', parts)})))"
     keys = dict.fromkeys((*_parts_of(owned_annotations(vendors)), *parts))
+    raw = f" || {_CONTAINERS}.exists(c, {_LISTS}.exists(m, {_list(raw_keys)}.exists(r, r in m)))" if raw_keys else ""
     in_annotations = f"object.metadata.?annotations.orValue({{}}).exists(k, {_matches('k', keys)})"
     in_labels = f"{_list(owned_labels())}.exists(k, k in object.metadata.?labels.orValue({{}}))"
-    return _condition("concerns-cards", f"{in_resources} || {in_annotations} || {in_labels}")
+    return _condition("concerns-cards", f"{in_resources} || {in_annotations} || {in_labels}{raw}")
+
+
+def _names_devices(raw_keys: tuple[str, ...]) -> Json:
+    """A VM names a whole device by a raw key."""
+    devices = "object.spec.domain.?devices"
+    lists = " + ".join(f"{devices}.?{name}.orValue([])" for name in ("gpus", "hostDevices"))
+    return _condition("names-whole-devices", f"({lists}).exists(d, d.?deviceName.orValue('') in {_list(raw_keys)})")
 
 
 def _parts_of(names: Iterable[str]) -> list[str]:

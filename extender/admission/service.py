@@ -10,6 +10,7 @@ changes only the counters.
 | UPDATE pods, pods/status          | the scheduler's annotations and label                                    |
 | CREATE pods/binding, bindings     | the same: the API server merges a Binding's annotations into the pod     |
 | UPDATE pods/ephemeralcontainers   | a new privileged container in a pod with a share                         |
+| CREATE virtualmachineinstances    | the budgets of whole devices                                             |
 | anything else                     | nothing: neither resources nor annotations can be written there          |
 """
 
@@ -26,6 +27,7 @@ from extender.admission.decision import Decision, Finding, Why, denied
 from extender.admission.misplaced import misplaced
 from extender.admission.mutating import mutate, scheduler_is_ours
 from extender.admission.owned import changed_keys, written_keys
+from extender.admission.raw import over_budgets, vmi_over_budgets
 from extender.admission.settings import AdmissionSettings, NearMiss, managed_vendors
 from extender.admission.written_resources import Written, containers
 from extender.cluster import Cluster
@@ -34,6 +36,9 @@ from extender.wire import admission_v1 as wire
 from extender.wire import core_v1
 
 _NULL = b"null"
+_NOT_SYNCED = Finding(
+    Why.NOT_SYNCED, "gpu-extender has not read the cluster's pods and quotas yet; try again in some seconds"
+)
 
 
 class Outcome(NamedTuple):
@@ -75,6 +80,8 @@ class Admission:
         match _what(request):
             case "CREATE", "pods":
                 return self._created(request)
+            case "CREATE", "virtualmachineinstances.kubevirt.io":
+                return self._machine_created(request)
             case "UPDATE", "pods" | "pods/status":
                 return self._updated(request)
             case "CREATE", "pods/binding" | "bindings":
@@ -101,6 +108,9 @@ class Admission:
             why = Why.ADMITTED if scheduler_is_ours(pod, self.settings) else Why.OTHER_SCHEDULER
             findings += self._judge_share(request, pod, written)
             warnings += self._warnings(request, pod, written)
+        elif self.cluster.settings.raw_keys:
+            why, of_raw = self._judge_raw(request, pod)
+            findings += of_raw
         return denied(findings, warnings) if findings else Decision(why, warnings=tuple(warnings))
 
     def _misspelt(self, pod: wire.PodObject, written: list[Written], *, asks: bool) -> list[Finding]:
@@ -120,12 +130,31 @@ class Admission:
             if not self._is_trusted(request):
                 findings += validating.node_preset(pod)
             findings += validating.privileged(written, [], share, self.settings)
-        return findings or self._judge_quota(share)
+        return findings or self._judge_quota(share) or self._judge_raw(request, pod)[1]
+
+    def _judge_raw(self, request: wire.Request, pod: wire.PodObject) -> tuple[Why, list[Finding]]:
+        """Return whether a pod wants whole devices, and the budgets that it would pass, whoever schedules it."""
+        share = self._share(request, pod)
+        if not share.raw:
+            return Why.NOT_CONCERNED, list(validating.invalid_values(share))
+        if not self.is_synced():
+            return Why.NOT_SYNCED, [_NOT_SYNCED]
+        # Its UID is the API server's, so a VMI that lists it, lists this pod.
+        own = share._replace(uid=(pod.meta.uid or share.uid))
+        launched = request.user in self.settings.launcher_accounts
+        return Why.ADMITTED, [] if launched else list(over_budgets(self.cluster, own))
+
+    def _machine_created(self, request: wire.Request) -> Decision:
+        if not self.cluster.settings.raw_keys:
+            return Decision(Why.NOT_CONCERNED)
+        if not self.is_synced():
+            return denied([_NOT_SYNCED])
+        findings = list(vmi_over_budgets(self.cluster, request))
+        return denied(findings) if findings else Decision(Why.ADMITTED)
 
     def _judge_quota(self, share: Pod) -> list[Finding]:
         if not self.is_synced():
-            text = "gpu-extender has not read the cluster's pods and quotas yet; try again in some seconds"
-            return [Finding(Why.NOT_SYNCED, text)]
+            return [_NOT_SYNCED]
         on_smallest = on_smallest_cards(self.cluster.cache, share)
         if on_smallest is None:
             return list(validating.quotas(self.cluster.quota_check(share).exceeded))
@@ -189,7 +218,9 @@ class Admission:
         return request.user in self.settings.trusted_accounts
 
     def _is_advertised(self, name: str) -> bool:
-        """Whether some node has a resource of this name; asked only about names close to managed ones."""
+        """Whether some node or DeviceClass has this name; asked only about names close to managed ones."""
+        if name in self.cluster.settings.raw_keys or self.cluster.device_classes.maps(name):
+            return True
         return any(name in node.resource_names for node in self.cluster.cache.nodes.values())
 
     def _asks(self, written: Written) -> bool:
@@ -197,9 +228,9 @@ class Admission:
 
 
 def _what(request: wire.Request) -> tuple[str, str]:
-    """Return the operation and the resource; pods of other API groups do not count as pods."""
+    """Return the operation and the resource with its group; pods of other groups do not count as pods."""
     group = request.resource.group if request.resource is not None else None
-    return request.operation or "", request.target if not group else ""
+    return request.operation or "", f"{request.target}.{group}" if group else request.target
 
 
 def _pod(raw: msgspec.Raw, field: str) -> wire.PodObject:

@@ -4,6 +4,7 @@ It must not know HTTP or the API server.
 """
 
 from extender.cluster.cluster import Cluster, Objects
+from extender.cluster.device_classes import DeviceClasses
 from extender.cluster.entry import Heard, PodEntry, concerns_cards, unpacked
 from extender.cluster.events import Events, Over, Seen
 from extender.cluster.learning import Learner
@@ -17,9 +18,11 @@ from extender.cluster.loading import (
 )
 from extender.cluster.podfacts import PodFacts, is_older, pod_facts
 from extender.cluster.registry import PodRegistry
+from extender.cluster.usage import UsageLedger
 
 __all__ = [
     "Cluster",
+    "DeviceClasses",
     "Events",
     "Heard",
     "Learner",
@@ -29,6 +32,7 @@ __all__ = [
     "PodFacts",
     "PodRegistry",
     "Seen",
+    "UsageLedger",
     "check_requests",
     "checked_pod",
     "collect",

@@ -5,26 +5,44 @@ pod's containers can be shown. It must not know HTTP. Invariants: every change r
 objects from files and objects from requests are told apart, so that files can be read again.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from accounting.answers import Claims, Placement, explain_node, place_beside, problem_counts, problems
+from accounting.answers import (
+    Claims,
+    Placement,
+    Verdict,
+    Verdicts,
+    explain_node,
+    filter_nodes,
+    place_beside,
+    problem_counts,
+    problems,
+    raw_reasons,
+    with_raw,
+)
 from accounting.disruption import DisruptionBudget
+from accounting.holders import Budgets, RawDevices, Record, VirtualMachineInstance, VmiKey
 from accounting.node import Node
 from accounting.packing.scorer import Packing
 from accounting.packing.workload import Workload
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord, record_pod
 from accounting.quota import Quota, QuotaCheck, QuotaTable, passed_problem
+from accounting.state import Rows
 from accounting.state.cache import Cache
 from accounting.status import Problem, ProblemCode, Reason
 from extender.cluster.arrivals import Arrivals
 from extender.cluster.charges import Charges
+from extender.cluster.device_classes import DeviceClasses
 from extender.cluster.entry import Heard, concerns_cards, unpacked
 from extender.cluster.events import Events
 from extender.cluster.nominations import Nominations
+from extender.cluster.rawpods import RawPods, raw_problems
 from extender.cluster.registry import PodRegistry
 from extender.cluster.residents import Residents
+from extender.cluster.usage import UsageLedger
 from extender.config import Settings
 
 
@@ -37,6 +55,7 @@ class Objects:
     quotas: tuple[Quota, ...] = ()
     problems: tuple[Problem, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
+    vmis: tuple[VirtualMachineInstance, ...] = ()
 
 
 class Cluster:
@@ -73,7 +92,14 @@ class Cluster:
         self.charges = Charges(settings, self.quotas, self.cache, self.registry)
         self.residents = Residents(self.cache, self.registry.kept_pod)
         self.nominations = Nominations(self.cache, self.residents)
+        self.usage: UsageLedger | None = None
+        """Usage records, if they are kept."""
+        self.raw = RawDevices()
+        """Whole devices under raw keys, and which pods are launchers."""
+        self._raw_pods = RawPods(settings.raw_keys, self.raw, self.cache, self.registry)
+        self._raw_pods.subscribe(self.events)
         self._follow_pods()
+        self.device_classes = DeviceClasses()
         self.packing = Packing()
         self._files = Objects()
         self._changes = 0
@@ -84,7 +110,7 @@ class Cluster:
     @property
     def version(self) -> tuple[int, int]:
         """Changes whenever an answer may change."""
-        return self.cache.generation, self._changes + self.nominations.version
+        return self.cache.generation, self._changes + self.nominations.version + self.raw.version
 
     @property
     def list_version(self) -> tuple[int, int, int]:
@@ -112,9 +138,9 @@ class Cluster:
         return sorted(map(unpacked, filter(concerns_cards, self.registry.kept())), key=_by_name)
 
     def waiting(self) -> list[Pod]:
-        """Return every pod that asks for cards and is on no node, by namespace, name and UID."""
+        """Return every pod that asks for cards or whole devices and is on no node, by namespace, name and UID."""
         kept = self.registry.kept()
-        return sorted((pod for pod in kept if pod.node is None and not pod.terminal and pod.asks), key=_by_name)
+        return sorted((pod for pod in kept if pod.node is None and not pod.terminal and pod.concerned), key=_by_name)
 
     def pods_as_kept(self) -> list[Pod]:
         """Return every pod in no order, its rows still packed, which is quick; `unpacked` reads them."""
@@ -132,8 +158,26 @@ class Cluster:
         """Return which limits of its namespace a pod would exceed on any node; see `Charges.check`."""
         return self.charges.check(pod)
 
+    def filter(self, pod: Pod, rows: Rows, verdicts: Verdicts | None = None) -> Verdict:
+        """Return what filter says of the rows of the cache's snapshot; -1 stands for a node that is not known.
+
+        `verdicts`: what was said of cards before.
+        """
+        snapshot, own = self.cache.snapshot(), self.cache.own_row(pod.uid)
+        kept = self.nominations.rows(pod)
+        verdict = filter_nodes(snapshot, pod, rows, own, self.quota_check(pod), verdicts, kept)
+        return with_raw(verdict, self.raw, pod, snapshot, rows) if pod.raw else verdict
+
     def placed(self, pod: Pod, node: str) -> Placement | tuple[Reason, ...]:
-        """Return the cards that a pod gets on a node within its namespace's quotas, or why it gets none.
+        """Return the cards that a pod gets on a node within its namespace's quotas, or why it cannot go there.
+
+        What raw keys say comes after what the cards say, as in filter.
+        """
+        outcome = self._placed_on_cards(pod, node)
+        return (raw_reasons(self.raw, pod, node) if isinstance(outcome, Placement) else ()) or outcome
+
+    def _placed_on_cards(self, pod: Pod, node: str) -> Placement | tuple[Reason, ...]:
+        """Return the cards that a pod gets on a node, or why it gets none.
 
         Cards are chosen beside what others claim there if possible, else as if there were no claims.
         """
@@ -158,7 +202,7 @@ class Cluster:
     def problems_of_objects(self) -> list[Problem]:
         """Return the problems of quotas, of limits below what is used, and of objects in files."""
         passed = map(passed_problem, self.quotas.passed(self.cache.used))
-        return [*self.quotas.problems(), *passed, *self._files.problems]
+        return [*self.quotas.problems(), *passed, *self._files.problems, *raw_problems(self.raw)]
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -167,6 +211,9 @@ class Cluster:
         self._drop_vanished(files)
         for node in files.nodes:
             self.cache.add_node(node)
+            self._raw_pods.put_node(node)
+        for vmi in files.vmis:
+            self.put_vmi(vmi)
         for quota in files.quotas:
             self.quotas.put(quota)
         for budget in files.budgets:
@@ -180,14 +227,17 @@ class Cluster:
     def put_node(self, node: Node) -> None:
         """Record a node as it is now."""
         generation = self.cache.generation
+        raw_version = self.raw.version
         self.cache.update_node(self.as_counted(node))
-        if self.cache.generation != generation:
+        self._raw_pods.put_node(node)
+        if self.cache.generation != generation or self.raw.version != raw_version:
             self.events.node_changed.publish(node.name)
 
     def remove_node(self, name: str) -> None:
         """Record that a node object is gone."""
         self._gone_plugins -= {(node, vendor) for node, vendor in self._gone_plugins if node == name}
         self.cache.remove_node(name)
+        self.raw.remove_node(name)
 
     def as_counted(self, node: Node) -> Node:
         """Return a node with the cards of vendors whose plugin is gone marked unhealthy."""
@@ -252,6 +302,31 @@ class Cluster:
         self._changes += 1
         self.events.workload_expected.publish(workload)
 
+    def keep_usage(self, earlier: Iterable[Record] = (), now_ns: Callable[[], int] = time.time_ns) -> UsageLedger:
+        """Keep usage records from now on, beginning with those of an earlier process."""
+        self.usage = UsageLedger(self.cache, self.registry, self.raw, self.events, now_ns)
+        self.usage.take_up(earlier)
+        return self.usage
+
+    def set_raw_budgets(self, budgets: Budgets) -> None:
+        """Let these budgets of whole devices be in force."""
+        version = self.raw.version
+        self.raw.set_budgets(budgets)
+        if self.raw.version != version:
+            self.events.raw_budgets_changed.publish(budgets)
+
+    def put_vmi(self, vmi: VirtualMachineInstance) -> None:
+        """Record a VMI as it is now."""
+        before = self.raw.vmi(vmi.key)
+        if self.raw.put_vmi(vmi):
+            self._vmi_changed(vmi.key, before, vmi)
+
+    def remove_vmi(self, key: VmiKey) -> None:
+        """Record that a VMI is gone."""
+        before = self.raw.vmi(key)
+        if self.raw.remove_vmi(key):
+            self._vmi_changed(key, before, None)
+
     def put_quota(self, quota: Quota) -> bool:
         """Record a quota object as it is now; returns whether its limits changed, not just its status."""
         changed = self.quotas.put(quota)
@@ -268,6 +343,18 @@ class Cluster:
             self._changes += 1
             self.events.quota_changed.publish(namespace)
         return removed
+
+    def _vmi_changed(self, key: VmiKey, *states: VirtualMachineInstance | None) -> None:
+        """Tell where something may have become free: where a VM runs or ran, and for whom that waits."""
+        known = [state for state in states if state is not None]
+        for node in sorted({state.node for state in known if state.node is not None and state.units}):
+            self.events.freed.publish(node)
+        waiting = (self.raw.pod(uid) for state in known for uid in state.active_pods)
+        for namespace in {pod.namespace for pod in waiting if pod is not None and pod.node is None}:
+            # A launcher is charged less than another pod.
+            self.events.quota_changed.publish(namespace)
+        listed = frozenset[str]().union(*(state.active_pods for state in known))
+        self.events.machine_changed.publish(key, listed)
 
     def _follow_pods(self) -> None:
         """Subscribe the other stores of pods to the registry's events."""
@@ -292,7 +379,11 @@ class Cluster:
             self.registry.forget(uid)
         for node in self._files.nodes:
             if node.name not in nodes:
-                self.cache.remove_node(node.name)
+                self.remove_node(node.name)
+        vmis = {vmi.key for vmi in files.vmis}
+        for vmi in self._files.vmis:
+            if vmi.key not in vmis:
+                self.remove_vmi(vmi.key)
         budgets = {(budget.namespace, budget.name) for budget in files.budgets}
         for budget in self._files.budgets:
             if (budget.namespace, budget.name) not in budgets:

@@ -62,8 +62,8 @@ def packed(pod: Pod) -> Pod:
 
 
 def concerns_cards(pod: Pod) -> bool:
-    """Whether a pod asks for or holds cards."""
-    return pod.asks or bool(pod.allocation_text) or pod.allocation is not None
+    """Whether a pod asks for or holds cards, whole devices under raw keys included."""
+    return pod.concerned or bool(pod.allocation_text) or pod.allocation is not None
 
 
 def unpacked(pod: Pod) -> Pod:

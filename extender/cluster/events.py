@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, ParamSpec, TypeVar
 
 from accounting.answers import Claim
+from accounting.holders import Budgets, VmiKey
 from accounting.packing.workload import Workload
 from accounting.pod import Pod
 
@@ -70,6 +71,21 @@ class Kept:
 
     before: Pod | None
     pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a pod holds, or where, has changed; or it is forgotten."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChanged:
+    """A VMI changed or is gone. `listed`: the UIDs that it lists or has listed before."""
+
+    key: VmiKey
+    listed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +209,13 @@ class WorkloadExpected:
     workload: Workload
 
 
+@dataclass(frozen=True, slots=True)
+class RawBudgetsChanged:
+    """From here on these budgets of whole devices are in force."""
+
+    budgets: Budgets
+
+
 class Events:
     """The topics of one cluster."""
 
@@ -201,6 +224,8 @@ class Events:
         self.seen = Topic(Seen)
         self.over = Topic(Over)
         self.kept = Topic(Kept)
+        self.changed = Topic(Changed)
+        self.machine_changed = Topic(MachineChanged)
         self.cardless = Topic(Cardless)
         self.cardless_over = Topic(CardlessOver)
         self.contradicted = Topic(Contradicted)
@@ -217,3 +242,4 @@ class Events:
         self.unclaimed = Topic(Unclaimed)
         self.plugin_changed = Topic(PluginChanged)
         self.workload_expected = Topic(WorkloadExpected)
+        self.raw_budgets_changed = Topic(RawBudgetsChanged)

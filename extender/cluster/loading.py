@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from accounting.disruption import DisruptionBudget
+from accounting.holders import VirtualMachineInstance, VmiKey
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.quota import Quota
@@ -24,13 +25,21 @@ from extender.convert import (
     convert_node,
     convert_pod,
     convert_quota,
+    convert_vmi,
     misnamed,
     read_manifests,
 )
-from extender.wire import core_v1, policy_v1
+from extender.wire import core_v1, kubevirt_v1, policy_v1
 
 _EXAMPLE = "example-cluster.yaml"
-_Named = TypeVar("_Named", core_v1.Node, core_v1.Pod, core_v1.ResourceQuota, policy_v1.PodDisruptionBudget)
+_Named = TypeVar(
+    "_Named",
+    core_v1.Node,
+    core_v1.Pod,
+    core_v1.ResourceQuota,
+    policy_v1.PodDisruptionBudget,
+    kubevirt_v1.VirtualMachineInstance,
+)
 
 
 def example_cluster() -> str:
@@ -60,11 +69,12 @@ def garbage_collector_paused() -> Iterator[None]:
 
 
 def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
-    """Convert Node, Pod, ResourceQuota and PodDisruptionBudget objects; other kinds are skipped."""
+    """Convert objects of the kinds that count: those of `_PROBLEM_OF_KIND`; others are passed over."""
     nodes: dict[str, Node] = {}
     pods: dict[str, Pod] = {}
     quotas: dict[tuple[str, str], Quota] = {}
     budgets: dict[tuple[str, str], DisruptionBudget] = {}
+    vmis: dict[VmiKey, VirtualMachineInstance] = {}
     problems: list[Problem] = []
     for manifest in manifests:
         try:
@@ -80,6 +90,9 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
             elif manifest.kind == "PodDisruptionBudget":
                 budget = convert_disruption_budget(_named(manifest, policy_v1.PodDisruptionBudget))
                 budgets[budget.namespace, budget.name] = budget
+            elif manifest.kind == "VirtualMachineInstance":
+                vmi = convert_vmi(_named(manifest, kubevirt_v1.VirtualMachineInstance), settings)
+                vmis[vmi.key] = vmi
         except InputError as error:
             problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
     return Objects(
@@ -88,6 +101,7 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
         tuple(quotas.values()),
         tuple(problems),
         tuple(budgets.values()),
+        tuple(vmis.values()),
     )
 
 
@@ -115,6 +129,7 @@ _PROBLEM_OF_KIND = {
     "Pod": ProblemCode.UNDECODABLE_ALLOCATION,
     "ResourceQuota": ProblemCode.UNKNOWN_QUOTA_KEY,
     "PodDisruptionBudget": ProblemCode.UNREADABLE_BUDGET,
+    "VirtualMachineInstance": ProblemCode.UNREADABLE_VIRTUAL_MACHINE,
 }
 
 

@@ -96,6 +96,7 @@ class PodRegistry(KnownPods):
             self._cache.update_pod(before.in_state(state))
             entry.pod = pod
             self._tell_freed(before, uid)
+            self._events.changed.publish(uid)
         return True
 
     def tell_cardless(self, pod: Pod) -> None:
@@ -210,6 +211,7 @@ class PodRegistry(KnownPods):
         """Note that the Binding of an assumed pod was accepted."""
         self._cache.finish_binding(uid)
         self._events.finished.publish(uid)
+        self._events.changed.publish(uid)
 
     def forget_binding(self, uid: str) -> None:
         """Undo a booking whose bind failed for certain."""
@@ -226,6 +228,7 @@ class PodRegistry(KnownPods):
             entry.pod = without_node(entry.pod)
             entry.contradicted = False
         self._events.lost.publish(uid)
+        self._events.changed.publish(uid)
         self._tell_freed(before, uid)
 
     # -- keeping --------------------------------------------------------------------------------------------------
@@ -259,6 +262,7 @@ class PodRegistry(KnownPods):
         if uid in self._cache.cardless_pods:
             self._drop_cardless(uid)
         self._events.kept.publish(kept_before, pod)
+        self._events.changed.publish(uid)
         self._tell_freed(before, uid)
         return pod
 
@@ -275,6 +279,7 @@ class PodRegistry(KnownPods):
         self._entries.drop(uid)
         self._tell_freed(before, uid)
         self._events.over.publish(uid)
+        self._events.changed.publish(uid)
 
     def _beside_earlier_reading(self, record: PodRecord) -> PodRecord:
         """Return what counts for a bound pod whose allocation may have been edited since the last reading."""

@@ -7,25 +7,34 @@ API server trusts the served certificate; of two runs at the same time only one 
 import argparse
 import asyncio
 import base64
-import json
+import signal
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+from extender.admission.configurations import Target
+from extender.admission.settings import AdmissionSettings
 from extender.commands.certs_plan import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, configuration_names, make_plan
+from extender.commands.certs_requests import MERGE_PATCH, CertsError, check, decoded_object, request
+from extender.commands.certs_webhooks import (
+    KINDS,
+    Webhooks,
+    read_configuration,
+    wanted_webhooks,
+    write_configuration,
+)
 from extender.commands.serve_live import connect
+from extender.config import Settings
 from extender.convert import InputError
-from extender.kube.client import Answer, KubeClient, Unknown
-from extender.kube.paths import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, api_path
+from extender.kube.client import Answer, KubeClient
+from extender.kube.paths import SECRETS, api_path
+from extender.logs import logger
 from extender.security import bundle_of
 from extender.wire.names import why_no_label, why_no_subdomain
 
-_SECONDS = 10.0
-_MERGE = "application/merge-patch+json"
-_PATCH = "application/json-patch+json"
-_KINDS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 _TRIES = 5
 _RETRY_SECONDS = 1.0
+_SERVICE_PORT = 443
 
 
 class _Secret(NamedTuple):
@@ -35,34 +44,111 @@ class _Secret(NamedTuple):
     version: str
 
 
-class CertsError(InputError):
-    """The API server refused a request. Reported in one line like bad input, because a Job shows nothing else."""
+class Outcome(NamedTuple):
+    """The result of one run."""
+
+    why: str
+    """Why there is a new certificate; "" if none was due."""
+    files: Files
+    off: str = ""
+    """Why the webhooks are not on yet; "" if they are on, or if that was not asked for."""
 
 
-async def renew_secret(arguments: argparse.Namespace) -> tuple[str, Files]:
-    """Renew the pair if it is due. Returns why, "" if it was not, and the present pair. Raises `InputError`."""
+async def renew_secret(arguments: argparse.Namespace, settings: Settings | None = None) -> Outcome:
+    """Renew the pair once, if it is due. Raises `InputError`."""
+    run = _made(arguments, settings or Settings())
+    client = await connect(arguments.kubeconfig)
+    try:
+        return await run.once(client)
+    finally:
+        await client.close()
+
+
+async def renew_every(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Renew the pair whenever it is due, until SIGTERM or SIGINT. Raises `InputError` only for bad flags."""
+    run = _made(arguments, settings)
+    client = await connect(arguments.kubeconfig)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    try:
+        while not stopped.is_set():
+            seconds = await _looked(run, client, arguments.every)
+            try:
+                async with asyncio.timeout(seconds):
+                    await stopped.wait()
+            except TimeoutError:
+                continue
+    finally:
+        await client.close()
+
+
+async def _looked(run: "_Run", client: KubeClient, seconds: float) -> float:
+    """Run once and log the result; returns the seconds until the next run."""
+    try:
+        outcome = await run.once(client)
+    except CertsError as error:
+        logger().error("certificate was not looked after", why=str(error))
+        return min(seconds, _RETRY_SECONDS)
+    if outcome.why:
+        logger().info("new certificate", why=outcome.why)
+    if outcome.off:
+        logger().info("webhooks are off", why=outcome.off)
+        return min(seconds, _RETRY_SECONDS)
+    return seconds
+
+
+class _Run(NamedTuple):
+    """What the flags ask for."""
+
+    namespace: str
+    name: str
+    configurations: list[str]
+    plan: Plan | None
+    """None if somebody else issues the certificate."""
+    wanted: list[list[dict[str, Any]]] | None
+    """The webhooks to turn on; None: they stay as they are."""
+    address: str
+
+    async def once(self, client: KubeClient) -> Outcome:
+        """Do what is due. Raises `CertsError`."""
+        why, files = await _Renewal(client, self.namespace, self.name, self.configurations, self.plan).run()
+        if self.wanted is None:
+            return Outcome(why, files)
+        for name in self.configurations:
+            webhooks = Webhooks(client, name, self.wanted, self.address)
+            off = await webhooks.turn_on(files.authorities, datetime.now(UTC))
+            if off:
+                return Outcome(why, files, off)
+        return Outcome(why, files)
+
+
+def _made(arguments: argparse.Namespace, settings: Settings) -> _Run:
+    """Return the run that the flags ask for. Raises `InputError`."""
     namespace, slash, name = arguments.secret.partition("/")
     if not slash or why_no_label(namespace) or why_no_subdomain(name):
         raise InputError("--secret", arguments.secret, "must be NAMESPACE/NAME")
     if bool(arguments.kubeconfig) == arguments.in_cluster:
         raise InputError("--kubeconfig, --in-cluster", "(both or none)", "a Secret needs one of them")
-    plan = make_plan(arguments, _service_names(namespace))
-    client = await connect(arguments.kubeconfig)
-    try:
-        return await _Renewal(client, namespace, name, configuration_names(arguments), plan).run()
-    finally:
-        await client.close()
+    target = Target(namespace, arguments.service, arguments.url or "")
+    host = f"{arguments.service}.{namespace}.svc"
+    plan = None if arguments.issued_by_others else make_plan(arguments, (host, f"{host}.cluster.local"))
+    wanted = wanted_webhooks(settings, _admission(arguments), target) if arguments.webhooks else None
+    address = target.url.removeprefix("https://").rstrip("/") or f"{host}:{_SERVICE_PORT}"
+    return _Run(namespace, name, configuration_names(arguments), plan, wanted, address)
 
 
-def _service_names(namespace: str) -> tuple[str, ...]:
-    service = f"gpu-extender-webhook.{namespace}.svc"
-    return service, f"{service}.cluster.local"
+def _admission(arguments: argparse.Namespace) -> AdmissionSettings:
+    accounts = arguments.trusted_account
+    return AdmissionSettings(trusted_accounts=frozenset(accounts)) if accounts else AdmissionSettings()
 
 
 class _Renewal:
     """One run."""
 
-    def __init__(self, client: KubeClient, namespace: str, name: str, configurations: list[str], plan: Plan) -> None:
+    def __init__(
+        self, client: KubeClient, namespace: str, name: str, configurations: list[str], plan: Plan | None
+    ) -> None:
         self._client = client
         self._namespace, self._name = namespace, name
         self._collection = api_path(SECRETS, namespace=namespace)
@@ -75,8 +161,7 @@ class _Renewal:
         for _ in range(_TRIES):
             now = datetime.now(UTC)
             secret = await self._read()
-            why = self._plan.due(secret.files, now)
-            files = self._plan.renewed(secret.files, now) if why else secret.files
+            why, files = self._due(secret.files, now)
             # Before the Secret, so that the served certificate is never newer than the trusted authorities.
             await self._trust(files.authorities, now)
             if not why or await self._write(files, secret.version):
@@ -84,12 +169,23 @@ class _Renewal:
             await asyncio.sleep(_RETRY_SECONDS)
         raise CertsError("--secret", f"{self._namespace}/{self._name}", "is written by somebody else all the time")
 
+    def _due(self, found: Files, now: datetime) -> tuple[str, Files]:
+        """Return why a new pair is needed, empty if none is, and what is to be there."""
+        if self._plan is not None:
+            why = self._plan.due(found, now)
+            return why, self._plan.renewed(found, now) if why else found
+        if not found.authorities or not found.certificate:
+            raise CertsError(
+                "--secret", f"{self._namespace}/{self._name}", f"has no {CERTIFICATE} and {AUTHORITIES} yet"
+            )
+        return "", found
+
     async def _read(self) -> _Secret:
         answer = await self._request("GET", self._path)
         if answer.status == HTTPStatus.NOT_FOUND:
             return _Secret(Files(), "")
-        self._check(answer, "read the Secret")
-        found = _decoded_object(answer, "the Secret")
+        check(answer, "read the Secret")
+        found = decoded_object(answer, "the Secret")
         data = found.get("data") or {}
         files = Files(*(_decoded(data.get(key)) for key in (CERTIFICATE, KEY, AUTHORITIES)))
         return _Secret(files, str(found["metadata"]["resourceVersion"]))
@@ -106,12 +202,12 @@ class _Renewal:
         }
         if version:
             change = {"metadata": {"resourceVersion": version}, "data": body["data"]}
-            answer = await self._request("PATCH", self._path, change, _MERGE)
+            answer = await self._request("PATCH", self._path, change, MERGE_PATCH)
         else:
             answer = await self._request("POST", self._collection, body)
         if answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
             return False
-        self._check(answer, "write the Secret")
+        check(answer, "write the Secret")
         return True
 
     async def _trust(self, authorities: bytes, now: datetime) -> None:
@@ -119,34 +215,17 @@ class _Renewal:
 
         Authorities that are there stay, because another run may be about to serve a pair of theirs.
         """
-        for kind in _KINDS:
+        for kind in KINDS:
             for name in self._configurations:
-                path = api_path(kind, name)
-                answer = await self._request("GET", path)
-                if answer.status == HTTPStatus.NOT_FOUND:
-                    raise CertsError("--webhook-configuration", name, f"is not among the {kind.plural}")
-                self._check(answer, f"read {kind.plural} {name}")
-                operations = _bundle_operations(_decoded_object(answer, f"{kind.plural} {name}"), authorities, now)
+                found = await read_configuration(self._client, kind, name)
+                operations = _bundle_operations(found, authorities, now)
                 if operations:
-                    self._check(await self._request("PATCH", path, operations, _PATCH), f"write {kind.plural} {name}")
+                    await write_configuration(self._client, kind, name, operations)
 
     async def _request(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> Answer:
-        answer = await self._client.request(
-            method,
-            path,
-            timeout_seconds=_SECONDS,
-            body=None if body is None else json.dumps(body).encode(),
-            content_type=content_type,
-        )
-        if isinstance(answer, Unknown):
-            raise CertsError("API server", path, f"did not answer: {answer.why}")
-        return answer
-
-    def _check(self, answer: Answer, what: str) -> None:
-        if answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED):
-            raise CertsError("API server", str(answer.status), f"would not {what}: {answer.message}")
+        return await request(self._client, method, path, body, content_type)
 
 
 def _bundle_operations(configuration: dict[str, Any], authorities: bytes, now: datetime) -> list[dict[str, Any]]:
@@ -162,14 +241,6 @@ def _bundle_operations(configuration: dict[str, Any], authorities: bytes, now: d
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle},
         ]
     return operations
-
-
-def _decoded_object(answer: Answer, what: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(answer.body)
-    except ValueError as error:
-        raise CertsError("API server", what, f"its answer does not decode: {error}") from None
-    return found
 
 
 def _decoded(text: object) -> bytes:

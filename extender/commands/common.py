@@ -10,6 +10,7 @@ import orjson
 
 from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod, collect, garbage_collector_paused
+from extender.commands.raw_budgets import RawBudgetFile
 from extender.commands.terminal import cut, fitted, terminal_width, watched
 from extender.config import Settings
 from extender.convert import InputError, pod_manifests, read_manifests
@@ -39,12 +40,13 @@ def expected_pods(path: str | None, settings: Settings) -> list[Pod] | None:
     return pods
 
 
-def read_cluster(paths: Iterable[str], settings: Settings) -> Cluster:
-    """Read cluster files into an embedded cluster. Raises `InputError`."""
+def read_cluster(paths: Iterable[str], settings: Settings, raw_budgets: str | None = None) -> Cluster:
+    """Read cluster files, and a file of budgets, into an embedded cluster. Raises `InputError`."""
     cluster = Cluster(settings)
     with garbage_collector_paused():
         manifests = (manifest for path in paths for manifest in read_manifests(path, "--cluster"))
         cluster.load(collect(watched(manifests, "objects read"), settings))
+    RawBudgetFile(raw_budgets, cluster)
     return cluster
 
 

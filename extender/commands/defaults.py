@@ -6,6 +6,7 @@ of vendors.
 """
 
 import argparse
+import re
 from dataclasses import replace
 
 from accounting.policy import NodePolicy, make_policies, unknown_card_words
@@ -17,6 +18,11 @@ from extender.admission.settings import AdmissionSettings
 from extender.commands.arguments import natural, path
 from extender.commands.vendor_config import VendorConfig
 from extender.config import Settings
+from extender.convert import InputError
+from extender.wire.names import why_no_subdomain
+
+#: What stands behind the slash of a qualified name.
+_RESOURCE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 def add_defaults(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +64,20 @@ def add_defaults(parser: argparse.ArgumentParser) -> None:
         help="HAMi's device-config.yaml, or its ConfigMap: resource names and defaults; flags go before it",
     )
     group.add_argument(
+        "--raw-key",
+        action="append",
+        type=_raw_key,
+        default=[],
+        metavar="NAME",
+        help="extended resource of whole devices, e.g. nvidia.com/GH100_H200_SXM_141GB, that is counted; repeatable",
+    )
+    group.add_argument(
+        "--raw-budgets",
+        type=path,
+        metavar="FILE",
+        help="units of raw keys that namespaces may have, YAML or a ConfigMap; read again when it changes",
+    )
+    group.add_argument(
         "--reserved-memory",
         type=_reserved_memory,
         default=ReservedMemory(),
@@ -91,7 +111,15 @@ def settings_of(arguments: argparse.Namespace, config: VendorConfig) -> Settings
     policies = make_policies(arguments.node_scheduler_policy, arguments.gpu_scheduler_policy)
     vendors[NVIDIA.key] = nvidia
     first, *others = (vendors.get(each.key, each) for each in chosen)
-    return Settings(first, policies, tuple(others), arguments.reserved_memory)
+    settings = Settings(
+        first, policies, tuple(others), arguments.reserved_memory, tuple(sorted(set(arguments.raw_key)))
+    )
+    for key in settings.raw_keys:
+        if any(key in vendor.resources for vendor in settings.vendors):
+            raise InputError("--raw-key", key, "is a resource of shares of cards already")
+    if arguments.raw_budgets is not None and not settings.raw_keys:
+        raise InputError("--raw-budgets", arguments.raw_budgets, "needs --raw-key")
+    return settings
 
 
 def _vendors(text: str) -> tuple[Vendor, ...]:
@@ -106,6 +134,14 @@ def _vendors(text: str) -> tuple[Vendor, ...]:
             raise argparse.ArgumentTypeError(f"{name}: is named twice")
         found[name] = VENDORS[name]
     return tuple(found.values())
+
+
+def _raw_key(text: str) -> str:
+    """Read the name of an extended resource."""
+    domain, slash, name = text.partition("/")
+    if not slash or not domain or not name or why_no_subdomain(domain) or not _RESOURCE.fullmatch(name):
+        raise argparse.ArgumentTypeError(f"{text or '(empty)'}: must be an extended resource, such as nvidia.com/A100")
+    return text
 
 
 def _card_policy(text: str) -> str:

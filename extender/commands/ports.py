@@ -55,6 +55,7 @@ def admission_settings(arguments: argparse.Namespace) -> AdmissionSettings:
         near_miss=NearMiss(arguments.near_miss),
         runtime_class=arguments.runtime_class_name,
         trusted_accounts=frozenset(arguments.trusted_account or defaults.trusted_accounts),
+        launcher_accounts=frozenset(arguments.launcher_account or defaults.launcher_accounts),
     )
 
 

@@ -27,6 +27,9 @@ _ADVERTISED = """\
   # free of races, and it lets preemption find victims: with true, preemption for a shortage of GPUs finds none.
 """
 _NOT_ADVERTISED = '  # Nodes do not advertise the others. With false every node would be "Insufficient" for them.\n'
+_WHOLE = """\
+  # Whole devices. Nodes advertise them and kube-scheduler counts them, but neither what VMs hold nor budgets.
+"""
 _PRIORITY = """\
   # The priority of the work on the card. The extender ignores it, but without this entry kube-scheduler would look for
   # it on the nodes.
@@ -49,20 +52,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Print the configuration."""
-    text = scheduler_config(settings.vendors, arguments.scheduler_name)
+    text = scheduler_config(settings.vendors, arguments.scheduler_name, settings.raw_keys)
     if arguments.output == "json":
         text = orjson.dumps(yaml.safe_load(text), option=orjson.OPT_INDENT_2).decode() + "\n"
     sys.stdout.write(text)
     return 0
 
 
-def scheduler_config(vendors: tuple[Vendor, ...], scheduler_name: str) -> str:
-    """Return the manifest with the names of these vendors' resources."""
+def scheduler_config(vendors: tuple[Vendor, ...], scheduler_name: str, raw_keys: tuple[str, ...] = ()) -> str:
+    """Return the manifest with the names of these vendors' resources and of whole devices."""
     head, marker, tail = _manifest().partition(_HEAD)
     if re.search(r"^\S", tail, re.MULTILINE):
         raise AssertionError(f"{_MANIFEST}: something stands behind managedResources")
     head = re.sub(r"(?m)^- schedulerName: \S+$", f"- schedulerName: {scheduler_name}", head)
-    return head + marker + "".join(_managed(vendors))
+    return head + marker + "".join(_managed(vendors)) + "".join(_raw(raw_keys))
 
 
 def _managed(vendors: tuple[Vendor, ...]) -> Iterator[str]:
@@ -75,6 +78,13 @@ def _managed(vendors: tuple[Vendor, ...]) -> Iterator[str]:
             yield from (_entry(name, ignored=True) for name in others)
         if vendor.priority_resource:
             yield (_PRIORITY if number == 0 else "") + _entry(vendor.priority_resource, ignored=True)
+
+
+def _raw(keys: tuple[str, ...]) -> Iterator[str]:
+    """Yield the entries of whole devices."""
+    if keys:
+        yield _WHOLE
+    yield from (_entry(key, ignored=False) for key in keys)
 
 
 def _entry(name: str, *, ignored: bool) -> str:

@@ -17,6 +17,8 @@ from extender.commands.ports import (
     server_settings,
     verbs_port,
 )
+from extender.commands.raw_budgets import RawBudgetFile
+from extender.commands.usage import usage_keeper
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
 from extender.logs import announce, configure_logs, logger, take_over_the_process
@@ -72,6 +74,7 @@ def _run_live(arguments: argparse.Namespace, settings: Settings, server: ServerS
 async def _serve(
     cluster: Cluster, paths: list[str], settings: ServerSettings, arguments: argparse.Namespace, learner: Learner
 ) -> None:
+    budgets, keeper = RawBudgetFile(arguments.raw_budgets, cluster), usage_keeper(arguments, cluster)
     certificates = read_certificates(arguments)
     collectors = [] if certificates.webhooks is None else [CertificateCollector(certificates.webhooks)]
     admission = Admission(cluster, admission_settings(arguments))
@@ -83,7 +86,12 @@ async def _serve(
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, reload_files, cluster, paths)
     try:
-        async with learner.running(), further_ports(app, settings, certificates) as urls:
+        async with (
+            learner.running(),
+            budgets.followed(),
+            keeper.running(),
+            further_ports(app, settings, certificates) as urls,
+        ):
             _welcome(cluster, paths, url, urls)
             await stopped.wait()
     finally:

@@ -22,6 +22,8 @@ from extender.admission.service import Admission
 from extender.cluster import Learner
 from extender.commands.common import expected_pods
 from extender.commands.ports import Urls, admission_settings, further_ports, read_certificates, verbs_port
+from extender.commands.raw_budgets import RawBudgetFile
+from extender.commands.usage import usage_keeper
 from extender.config import ServerSettings, Settings
 from extender.convert import InputError
 from extender.journal import FileJournal
@@ -31,7 +33,7 @@ from extender.live.app import LiveExtender
 from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
 from extender.live.garbage import GarbagePace
-from extender.live.leading import LeaseSettings, Predecessors
+from extender.live.leading import LeaseSettings, OwnPod, Predecessors
 from extender.live.server_version import ServerVersion
 from extender.live.settings import LiveSettings
 from extender.logs import announce, logger
@@ -39,6 +41,7 @@ from extender.security import CertificateCollector, ServingCertificate
 from extender.server import Compare, OnAnswer, make_app
 from extender.verbs import Hooks
 from extender.wire.extender_v1 import BindingArgs
+from extender.wire.names import why_no_label, why_no_subdomain
 
 
 class _Live:
@@ -92,7 +95,8 @@ async def _serve(
     certificates = read_certificates(arguments)
     async with _connected(arguments) as (client, journal):
         live, monitor = LiveExtender(client, settings, live_settings_, journal), LoopMonitor()
-        version = ServerVersion(client)
+        version, budgets = ServerVersion(client), RawBudgetFile(arguments.raw_budgets, live.cluster)
+        keeper = usage_keeper(arguments, live.cluster, live.is_synced)
         collector = LiveCollector(live, monitor, garbage)
         parts = _Live(live, collector, certificates.webhooks)
         app = _application(arguments, server, live, parts, certificates.webhooks, version, client)
@@ -102,7 +106,7 @@ async def _serve(
             beside = [asyncio.create_task(monitor.run()), asyncio.create_task(version.run())]
             await live.start()
             _welcome(url, urls)
-            async with Learner(live.cluster, given).running():
+            async with Learner(live.cluster, given).running(), budgets.followed(), keeper.running():
                 await stopped.wait()
             logger().info("stopping")
             for task in beside:
@@ -201,8 +205,18 @@ def live_settings(arguments: argparse.Namespace) -> LiveSettings:
         lease=lease,
         bind=bind,
         claims=arguments.claims,
+        labelled_pod=_own_pod() if arguments.leader_label else None,
     )
     return replace(settings, predecessors=_predecessors(arguments.predecessor_lock, settings.identity))
+
+
+def _own_pod() -> OwnPod:
+    """Return the pod that the environment names. Raises `InputError`."""
+    pod = OwnPod(os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", ""))
+    why = why_no_label(pod.namespace) or why_no_subdomain(pod.name)
+    if why:
+        raise InputError("--leader-label", f"{pod.namespace}/{pod.name}", f"POD_NAMESPACE and POD_NAME: {why}")
+    return pod
 
 
 def _predecessors(path: str | None, identity: str) -> Predecessors | None:

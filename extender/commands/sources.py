@@ -10,6 +10,7 @@ from accounting.pod import Pod
 from extender.cluster import Cluster
 from extender.commands.arguments import path
 from extender.commands.common import read_cluster
+from extender.commands.raw_budgets import RawBudgetFile
 from extender.config import Settings
 from extender.convert import InputError
 
@@ -25,8 +26,10 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 def cluster_of(arguments: argparse.Namespace, settings: Settings) -> Cluster:
     """Return the cluster of --cluster, --kubeconfig or --in-cluster. Raises `InputError`."""
     if arguments.cluster:
-        return read_cluster(arguments.cluster, settings)
-    return asyncio.run(_fetched(arguments.kubeconfig, settings))
+        return read_cluster(arguments.cluster, settings, arguments.raw_budgets)
+    cluster = asyncio.run(_fetched(arguments.kubeconfig, settings))
+    RawBudgetFile(arguments.raw_budgets, cluster)
+    return cluster
 
 
 def named_pod(arguments: argparse.Namespace, cluster: Cluster) -> Pod:

@@ -29,7 +29,10 @@ from extender.convert.pod import (
     held_or_rows,
     rows_text,
 )
+from extender.convert.raw_budgets import read_raw_budgets
 from extender.convert.templates import pod_manifests
+from extender.convert.usage_file import read_usage, usage_lines
+from extender.convert.virtual_machine import convert_vmi
 
 __all__ = [
     "CARD_POLICY",
@@ -49,6 +52,7 @@ __all__ = [
     "convert_node",
     "convert_pod",
     "convert_quota",
+    "convert_vmi",
     "convert_without_rows",
     "first_illegal_key",
     "held_or_rows",
@@ -58,7 +62,10 @@ __all__ = [
     "parse_manifests",
     "pod_manifests",
     "read_manifests",
+    "read_raw_budgets",
+    "read_usage",
     "rows_text",
     "scheduler_keys",
     "unpack_rows",
+    "usage_lines",
 ]

@@ -19,7 +19,7 @@ from accounting.pod import Container, ContainerKind
 from accounting.status import Invalid
 from accounting.vendor import Vendor
 from extender.convert.cpu import container_cpu_milli, cpu_milli_of
-from extender.convert.resources import Requested, requested_by
+from extender.convert.resources import Amounts, Requested, raw_of, raw_requests, requested_by
 from extender.wire import core_v1, watched
 
 #: What the API server charges, by resource name.
@@ -45,7 +45,9 @@ class PodContainers(NamedTuple):
     invalid: list[Invalid]
     cpu_milli: int
     requested: tuple[Requested, ...] = ()
-    """What kube-scheduler counts for each container."""
+    """What kube-scheduler counts for each of them."""
+    raw: Amounts = ()
+    """What they request of raw keys, together."""
 
 
 class _Said(NamedTuple):
@@ -56,6 +58,7 @@ class _Said(NamedTuple):
     charged: _Charged
     cpu_milli: int
     requested: Requested
+    raw: Amounts
 
 
 class _Reader(NamedTuple):
@@ -69,13 +72,15 @@ class _Reader(NamedTuple):
     """Reads a container, given by name, kind and resources."""
 
 
-def read_containers(spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...]) -> PodContainers:
-    """Return the result for a pod's containers. Raises `msgspec.DecodeError` for resources that do not decode."""
-    reader = _reader(vendors)
+def read_containers(
+    spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...] = ()
+) -> PodContainers:
+    """Return what a pod's containers say. Raises `msgspec.DecodeError` for resources that do not decode."""
+    reader = _reader(vendors, raw_keys)
     said = _said_by_text(spec, reader) if isinstance(spec, watched.PodSpec) else _said_by_values(spec, reader)
     if not said:
         return PodContainers((), (), [], cpu_milli_of(spec, ()))
-    containers, invalid, charged, cpu_milli, requested = zip(*said, strict=True)
+    containers, invalid, charged, cpu_milli, requested, raw = zip(*said, strict=True)
     overhead = _overhead_charge(spec.overhead, reader.names) if spec.overhead else ()
     return PodContainers(
         containers,
@@ -83,6 +88,7 @@ def read_containers(spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...]) -> Po
         [each for refused in invalid for each in refused] if any(invalid) else [],
         cpu_milli_of(spec, cpu_milli),
         requested,
+        raw_requests(requested, raw) if any(raw) else (),
     )
 
 
@@ -107,7 +113,7 @@ def _said_by_values(spec: core_v1.PodSpec, reader: _Reader) -> list[_Said]:
 
 
 @lru_cache(maxsize=16)
-def _reader(vendors: tuple[Vendor, ...]) -> _Reader:
+def _reader(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> _Reader:
     names = tuple(name for vendor in vendors for name in vendor.resources)
 
     def read(name: str, kind: int, written: _Written) -> tuple[Container, tuple[Invalid, ...], _Charged]:
@@ -123,8 +129,10 @@ def _reader(vendors: tuple[Vendor, ...]) -> _Reader:
 
     def of_values(name: str, kind: int, resources: core_v1.Resources | None) -> _Said:
         written = _NOTHING if resources is None else _written(resources)
-        said = (remembered if _is_text(written) else read)(name, kind, written)
-        return _Said(*said, container_cpu_milli(resources), requested_by(_KINDS[kind], resources))
+        container, invalid, charged = (remembered if _is_text(written) else read)(name, kind, written)
+        raw, misread = raw_of(resources, raw_keys, f"spec.{_LISTS[kind]}[{name}].resources") if raw_keys else ((), ())
+        requested = requested_by(_KINDS[kind], resources)
+        return _Said(container, (*invalid, *misread), charged, container_cpu_milli(resources), requested, raw)
 
     @lru_cache(maxsize=_REMEMBERED)
     def of_text(name: str, kind: int, text: bytes) -> _Said:

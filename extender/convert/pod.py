@@ -103,7 +103,7 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
     namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
     annotations = meta.annotations or {}
     vendors = settings.vendors
-    containers, charge, invalid, cpu_milli, requested = read_containers(spec, vendors)
+    containers, charge, invalid, cpu_milli, requested, raw = read_containers(spec, vendors, settings.raw_keys)
     selections, policies, misread, ignored = _choices(annotations, settings, vendors, _asked(containers, vendors))
     return Pod(
         uid=meta.uid or f"{namespace}/{name}",
@@ -126,6 +126,7 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
         info=info_of(meta, spec, status, requested),
         started=started_of(status),
         nominated="" if spec.nodeName or not status.nominatedNodeName else sys.intern(status.nominatedNodeName),
+        raw=raw,
     )
 
 

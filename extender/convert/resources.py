@@ -12,6 +12,7 @@ from accounting.errors import QuantityError
 from accounting.holdings import peak_and_steady
 from accounting.pod import ContainerKind
 from accounting.quantity import parse_quantity
+from accounting.status import Invalid
 from extender.wire import core_v1
 
 #: Resource names and amounts, sorted by name.
@@ -47,6 +48,43 @@ def pod_requests(containers: Sequence[Requested], overhead: Mapping[str, object]
     for name, amount in beside:
         sums[name] = sums.get(name, 0) + amount
     return tuple(sorted(sums.items()))
+
+
+def raw_of(resources: core_v1.Resources | None, keys: Sequence[str], field: str) -> tuple[Amounts, tuple[Invalid, ...]]:
+    """Return what a container requests of raw keys, and what of that cannot be used. `field`: of the resources."""
+    found, misread = [], []
+    limits, requests = (resources.limits or {}, resources.requests or {}) if resources is not None else ({}, {})
+    for key in keys:
+        part, raw = "requests", requests.get(key)
+        if raw is None:
+            part, raw = "limits", limits.get(key)
+        if raw is None:
+            continue
+        units = _whole(raw)
+        if units is None:
+            misread.append(Invalid(f"{field}.{part}[{key}]", str(raw), "must be a whole number of devices"))
+        elif units:
+            found.append((key, units))
+    return tuple(found), tuple(misread)
+
+
+def raw_requests(containers: Sequence[Requested], raw: Sequence[Amounts]) -> Amounts:
+    """Return what a pod's containers request of raw keys, by the formula of `pod_requests`.
+
+    `raw`: what each of them requests.
+    """
+    own = zip(containers, raw, strict=True)
+    peak, _ = peak_and_steady((each.kind, ((key, (units,)) for key, units in amounts)) for each, amounts in own)
+    return tuple(sorted((key, units) for key, (units,) in peak.items()))
+
+
+def _whole(raw: object) -> int | None:
+    """Return a quantity that is a whole number from 0 on; None for any other."""
+    try:
+        quantity = parse_quantity(raw)
+    except QuantityError:
+        return None
+    return quantity.value() if quantity.is_integer and quantity.nano >= 0 else None
 
 
 def amounts_of(quantities: Mapping[str, object]) -> Amounts | None:

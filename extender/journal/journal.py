@@ -9,7 +9,7 @@ journals of many; a line that a killed process left incomplete is not read.
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,9 @@ from accounting.packing.workload import Plan
 from extender.config import Settings
 from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
+
+#: Of what the entries mean. One that is higher is refused: its entries may mean something else.
+FORMAT: Final = 1
 
 Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota", "PodDisruptionBudget"]
 
@@ -39,6 +42,9 @@ class Start(_Entry, frozen=True):
 
     settings: Settings
     version: str = ""
+    """Of the program."""
+    format: int = 1
+    """Of the journal; those before 0.2 do not say it."""
 
 
 class Verb(_Entry, frozen=True):
@@ -130,8 +136,27 @@ class Expect(_Entry, frozen=True):
     plan: Plan
 
 
+class RawBudgets(_Entry, frozen=True):
+    """From here on these budgets of whole devices are in force: (namespace, raw key, units) each."""
+
+    hard: list[tuple[str, str, int]]
+
+
 Entry: TypeAlias = (
-    Start | Verb | Changed | Replaced | Assume | Finish | Forget | Refuse | Lose | Claimed | Unclaim | Plugin | Expect
+    Start
+    | Verb
+    | Changed
+    | Replaced
+    | Assume
+    | Finish
+    | Forget
+    | Refuse
+    | Lose
+    | Claimed
+    | Unclaim
+    | Plugin
+    | Expect
+    | RawBudgets
 )
 
 
@@ -197,8 +222,8 @@ class JournaledSink:
 def read_journal(path: str) -> Iterator[tuple[int, Entry]]:
     """Yield (line number, entry).
 
-    Raises OSError, and ValueError that names a line that is no entry. An incomplete line at the end of the file, or
-    before the next process began, is skipped.
+    Raises OSError, and ValueError naming a line that is no entry, or begins a journal of a later format; a cut line at
+    the end of the file, or before the next process began, is passed over.
     """
     decoder = msgspec.json.Decoder(Entry)
     bad: ValueError | None = None
@@ -216,6 +241,9 @@ def read_journal(path: str) -> Iterator[tuple[int, Entry]]:
             if bad is not None and not isinstance(entry, Start):
                 break
             bad = None
+            if isinstance(entry, Start) and entry.format > FORMAT:
+                version = entry.version or "a later version"
+                raise ValueError(f"line {number}: format {entry.format} of {version}; this version reads {FORMAT}")
             yield number, entry
     if bad is not None:
         raise bad

@@ -12,7 +12,7 @@ from extender import __version__
 from extender.cluster import events as told
 from extender.config import Settings
 from extender.convert import pack_rows
-from extender.journal.journal import Journal
+from extender.journal.journal import FORMAT, Journal
 
 
 class Recorder:
@@ -20,7 +20,9 @@ class Recorder:
 
     def __init__(self, journal: Journal, settings: Settings) -> None:
         self._journal = journal
-        journal.write({"op": "start", "version": __version__, "settings": msgspec.to_builtins(settings)})
+        journal.write(
+            {"op": "start", "format": FORMAT, "version": __version__, "settings": msgspec.to_builtins(settings)}
+        )
 
     def subscribe(self, events: told.Events) -> None:
         """Record these events from now on."""
@@ -35,6 +37,7 @@ class Recorder:
         events.unclaimed.subscribe(lambda event: write({"op": "unclaim", "uid": event.uid}))
         events.plugin_changed.subscribe(self._plugin_changed)
         events.workload_expected.subscribe(self._workload_expected)
+        events.raw_budgets_changed.subscribe(self._raw_budgets_changed)
 
     def on_answer(self, verb: str, body: bytes, answer: bytes) -> None:
         """Record a verb's question and answer. kube-scheduler sent the body, so it may not be text."""
@@ -66,3 +69,7 @@ class Recorder:
 
     def _workload_expected(self, event: told.WorkloadExpected) -> None:
         self._journal.write({"op": "expect", "mix": event.workload.mix, "plan": event.workload.plan})
+
+    def _raw_budgets_changed(self, event: told.RawBudgetsChanged) -> None:
+        hard = [(namespace, key, units) for (namespace, key), units in sorted(event.budgets.items())]
+        self._journal.write({"op": "rawbudgets", "hard": hard})

@@ -90,6 +90,14 @@ def _nothing() -> set[str]:
     return set()
 
 
+def _tell_nobody() -> None:
+    return None
+
+
+def _wait_no_longer(_: WatchFailed) -> float:
+    return 0.0
+
+
 @dataclass(slots=True)
 class Reflector:
     """One resource. `known` returns the objects that the sink would drop if a list did not name them."""
@@ -102,6 +110,10 @@ class Reflector:
     known: Callable[[], AbstractSet[str]] = _nothing
     state: ReflectorState = field(default_factory=ReflectorState)
     chance: Random = field(default_factory=Random)
+    on_list: Callable[[], None] = _tell_nobody
+    """Called when a whole list was taken."""
+    on_failure: Callable[[WatchFailed], float] = _wait_no_longer
+    """Called when a list or watch failed; returns how many seconds to wait at least before the next try."""
     _version: str | None = None
     _delay: float = 0.0
     _turn: asyncio.Timeout | None = None
@@ -179,6 +191,7 @@ class Reflector:
             if self.state.failing_since is None:
                 self.state.failing_since = asyncio.get_running_loop().time()
             wait = max(wait, min(failure.retry_after_seconds or 0.0, self.settings.retry_after_limit_seconds))
+            wait = max(wait, self.on_failure(failure))
             logger().warning(
                 "list or watch failed", path=self.path, status=failure.status, why=str(failure), wait=round(wait, 3)
             )
@@ -198,6 +211,7 @@ class Reflector:
         self.state.lists += 1
         self.state.synced = True
         self._heard()
+        self.on_list()
         for done in waiting:
             if not done.done():
                 done.set_result(None)

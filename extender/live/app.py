@@ -12,6 +12,7 @@ import asyncio
 import random
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ from extender.live.background import Background
 from extender.live.binding import Binder, LateBindings
 from extender.live.comparing import Comparer, Comparison, NodeView, PodView, QuotaView
 from extender.live.hooks import LiveHooks
-from extender.live.leading import LeaderElector, LeaseFollower, LeaseHolder, SoleLeader
+from extender.live.leading import LeaderElector, LeaderLabel, LeaseFollower, LeaseHolder, SoleLeader
 from extender.live.locks import NodeLocks, OwnerState
 from extender.live.refusals import RefusalReporter
 from extender.live.settings import LiveSettings
@@ -41,6 +42,8 @@ from extender.live.watching import (
     PodInformer,
     PodSink,
     QuotaSink,
+    dra_reflectors,
+    vmi_reflectors,
 )
 from extender.logs import logger
 
@@ -73,6 +76,9 @@ class LiveExtender:
         self.waker = Waker(self.cluster, client, self._answers, live.wake)
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
+        watching = client, self.cluster, live.reflector, _journaling(journal)
+        self.optional = [*dra_reflectors(*watching), *vmi_reflectors(*watching)]
+        """What not every API server has."""
         self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
             self.cluster,
@@ -98,8 +104,14 @@ class LiveExtender:
     # -- asking ---------------------------------------------------------------------------------------------------
 
     def is_synced(self) -> bool:
-        """Whether every resource was listed."""
-        return all(reflector.state.synced for reflector in self.reflectors)
+        """Whether every resource was listed, but for those that the API server does not have or show."""
+        return all(reflector.state.synced for reflector in self.reflectors) and all(
+            optional.is_settled for optional in self.optional
+        )
+
+    def blind(self) -> list[str]:
+        """Return why holders of cards that may exist are not seen."""
+        return [why for optional in self.optional if (why := optional.blind)]
 
     @property
     def is_stopping(self) -> bool:
@@ -114,7 +126,9 @@ class LiveExtender:
         return not self.hooks.why_not_ready()
 
     def _is_cut_off(self) -> bool:
-        return any(reflector.failing_seconds() > self._live.failing_seconds for reflector in self.reflectors)
+        longest = self._live.failing_seconds
+        needed = any(reflector.failing_seconds() > longest for reflector in self.reflectors)
+        return needed or any(optional.failing_seconds() > longest for optional in self.optional)
 
     async def compare(self) -> Comparison:
         """Compare the cache with the API server."""
@@ -133,11 +147,15 @@ class LiveExtender:
             await asyncio.sleep(0)
         for reflector in self.reflectors:
             self._background.spawn(reflector.run)
-        # Nothing waits for this one: without permission to list budgets they stay unknown.
+        for optional in self.optional:
+            self._background.spawn(optional.run)
+        # Nothing waits for it: without the permission to list them, budgets are not known.
         self._background.spawn(self._budgets.run)
         for part in (self.waker, self.events, self.handshakes):
             self._background.spawn(part.run)
         self._background.spawn(self._compare_now_and_then)
+        if self._live.labelled_pod is not None:
+            self._background.spawn(LeaderLabel(self.client, self._live.labelled_pod, self._answers).run)
 
     def begin_stop(self) -> None:
         """Stop being ready; requests are still answered."""
@@ -202,9 +220,7 @@ class LiveExtender:
     def _make_reflectors(
         self, settings: ReflectorSettings, informer: PodInformer, journal: Journal | None
     ) -> list[Reflector]:
-        def journaled(sink: Sink, kind: str) -> Sink:
-            return sink if journal is None else JournaledSink(sink, kind, journal)
-
+        journaled = _journaling(journal)
         nodes, pods = NodeSink(self.cluster, self.facts), PodSink(self.cluster, informer)
         quotas = QuotaSink(self.cluster)
         return [
@@ -221,9 +237,7 @@ class LiveExtender:
         ]
 
     def _make_budget_reflector(self, settings: ReflectorSettings, journal: Journal | None) -> Reflector:
-        sink: Sink = BudgetSink(self.cluster.residents.budgets)
-        if journal is not None:
-            sink = JournaledSink(sink, "PodDisruptionBudget", journal)
+        sink = _journaling(journal)(BudgetSink(self.cluster.residents.budgets), "PodDisruptionBudget")
         settings = replace(settings, backoff_seconds=_BUDGET_BACKOFF_SECONDS)
         return Reflector(self.client, api_path(DISRUPTION_BUDGETS), sink, settings)
 
@@ -238,6 +252,7 @@ class LiveExtender:
         )
         events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
+        events.raw_budgets_changed.subscribe(lambda _: waker.freed_everywhere())
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
         events.over.subscribe(
             lambda event: waker.forget(event.uid),
@@ -260,3 +275,12 @@ class LiveExtender:
             return OwnerState.UNKNOWN
         booked = self.cluster.cache.pods.get(pod.uid)
         return OwnerState.ELSEWHERE if booked is None or booked.node != node else OwnerState.BOOKED
+
+
+def _journaling(journal: Journal | None) -> Callable[[Sink, str], Sink]:
+    """Return what lets a journal record what goes to a sink."""
+
+    def journaled(sink: Sink, kind: str) -> Sink:
+        return sink if journal is None else JournaledSink(sink, kind, journal)
+
+    return journaled

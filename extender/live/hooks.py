@@ -79,7 +79,7 @@ class LiveHooks(Hooks):
 
     def scored(self, pod: Pod, best: str | None) -> None:
         """Claim the cards on the best node."""
-        if self._claims is None or best is None:
+        if self._claims is None or best is None or not pod.asks:
             return
         cache = self._cluster.cache
         budget = self._cluster.quota_check(pod).budget

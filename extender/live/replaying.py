@@ -20,7 +20,7 @@ from extender.config import Settings
 from extender.convert import pack_rows, unpack_rows
 from extender.journal import journal
 from extender.kube.reflector import Sink
-from extender.live.watching import BudgetSink, Facts, NodeSink, PodInformer, PodSink, QuotaSink
+from extender.live.watching import BudgetSink, Facts, NodeSink, PodInformer, PodSink, QuotaSink, VmiSink, dra_sinks
 from extender.verbs import Hooks, Verbs, placed
 from extender.wire.core_v1 import Pod as WirePod
 from extender.wire.extender_v1 import BindingArgs, WireError, decode_binding, encode_binding
@@ -94,6 +94,8 @@ class _Process:
             "Pod": PodSink(self.cluster, informer),
             "ResourceQuota": QuotaSink(self.cluster),
             "PodDisruptionBudget": BudgetSink(self.cluster.residents.budgets),
+            "VirtualMachineInstance": VmiSink(self.cluster),
+            **dra_sinks(self.cluster),
         }
 
     def apply(self, entry: journal.Entry) -> None:
@@ -102,12 +104,8 @@ class _Process:
             self.sinks[entry.kind].change(entry.change, msgspec.Raw(entry.object.encode()))
         elif isinstance(entry, journal.Replaced):
             self.sinks[entry.kind].replaced(set(entry.identities))
-        elif isinstance(entry, journal.Finish):
-            self.cluster.registry.finish_binding(entry.uid)
-        elif isinstance(entry, journal.Forget):
-            self.cluster.registry.forget_binding(entry.uid)
-        elif isinstance(entry, journal.Lose):
-            self.cluster.registry.lose_binding(entry.uid)
+        elif isinstance(entry, journal.Finish | journal.Forget | journal.Lose):
+            self._settle(entry)
         elif isinstance(entry, journal.Claimed):
             claim = Claim(entry.node, entry.uses, entry.count, entry.further_counts)
             self.cluster.registry.claim(entry.uid, claim, 0.0)
@@ -117,6 +115,17 @@ class _Process:
             self.cluster.set_plugin(entry.node, entry.vendor, alive=entry.alive)
         elif isinstance(entry, journal.Expect):
             self.cluster.expect(build_workload(entry.mix, entry.plan))
+        elif isinstance(entry, journal.RawBudgets):
+            self.cluster.set_raw_budgets({(namespace, key): units for namespace, key, units in entry.hard})
+
+    def _settle(self, entry: journal.Finish | journal.Forget | journal.Lose) -> None:
+        registry = self.cluster.registry
+        if isinstance(entry, journal.Finish):
+            registry.finish_binding(entry.uid)
+        elif isinstance(entry, journal.Forget):
+            registry.forget_binding(entry.uid)
+        else:
+            registry.lose_binding(entry.uid)
 
     def answer(self, entry: journal.Verb) -> str | None:
         """Answer again; None for a bind whose outcome depended on the API server or the clock."""
@@ -139,7 +148,7 @@ class _Process:
             return msgspec.json.decode(answer, type=_Bound).Error
         pod = self.cluster.pod(args.PodUID)
         said = msgspec.json.decode(answer, type=_Bound).Error
-        if pod is None or not pod.asks:
+        if pod is None or not pod.concerned:
             return None
         if not said or said.startswith("AlreadyBound:"):
             return self._where(pod, args.Node)
@@ -174,9 +183,9 @@ class _Process:
         outcome = self.cluster.placed(unbound, entry.node)
         if isinstance(outcome, tuple):
             return f"{outcome[0].code}: {outcome[0].message}"
-        chosen = pack_rows(outcome.allocation)
+        chosen = pack_rows(outcome.allocation) if pod.asks else ""
         if chosen == entry.allocation:
-            allocation = unpack_rows(chosen, pod.containers, "allocation")
+            allocation = unpack_rows(chosen, pod.containers, "allocation") if pod.asks else None
             self.cluster.registry.assume(unbound._replace(node=entry.node, allocation=allocation))
         return chosen
 

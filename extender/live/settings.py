@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from extender.kube.reflector import ReflectorSettings
 from extender.live.binding import BindSettings
 from extender.live.comparing import CompareSettings
-from extender.live.leading import LeaseSettings, Predecessors
+from extender.live.leading import LeaseSettings, OwnPod, Predecessors
 from extender.live.waking import WakeSettings
 
 
@@ -33,7 +33,9 @@ class LiveSettings:
     failing_seconds: float = 60.0
     """A list or watch that fails for longer makes this replica not ready. It still answers requests."""
     predecessors: Predecessors | None = None
-    """The proof that earlier processes of this pod have ended."""
+    """What proves that earlier processes of this pod have ended."""
+    labelled_pod: OwnPod | None = None
+    """This process's pod, which carries a label while it leads; None: no pod does."""
     identity: str = field(default_factory=lambda: f"{_host()}_{uuid.uuid4()}")
 
 

@@ -7,8 +7,10 @@ from extender.reports.container_requests import asks, request_text
 from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
 from extender.reports.lists import VerifyLists, node_entries, pod_entries
+from extender.reports.options import options
 from extender.reports.render import account, node_devices
 from extender.reports.sums import Usage, summary, usage
+from extender.reports.usage_records import usage_csv, usage_records
 from extender.reports.why import why, why_in_steps
 
 __all__ = [
@@ -20,11 +22,14 @@ __all__ = [
     "explain",
     "node_devices",
     "node_entries",
+    "options",
     "pod_detail",
     "pod_entries",
     "request_text",
     "summary",
     "usage",
+    "usage_csv",
+    "usage_records",
     "why",
     "why_in_steps",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.answers import Placement, explain_node, filter_nodes
+from accounting.answers import Placement, explain_node, raw_reasons, score_raw
 from accounting.cards import score_nodes
 from accounting.holdings import pod_total
 from accounting.pod import Pod
@@ -31,7 +31,7 @@ def explain(
     """
     pod = pod._replace(uid=booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
-    scores = _scores(cluster, pod, names, quota)
+    scores = _scores(cluster, pod, names)
     nodes = [_node(cluster, pod, name, scores.get(name, 0), quota) for name in through(names)]
     limits = _quotas(cluster, pod)
     answer = {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
@@ -80,6 +80,8 @@ def _node(cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck) 
         quota,
         _unreadable_register(cache, name),
     )
+    if isinstance(outcome, Placement):
+        outcome = raw_reasons(cluster.raw, pod, name) or outcome
     if isinstance(outcome, Placement) and quota.budget is not None:
         total, _ = pod_total(pod.containers, outcome.allocation)
         return explained_node(name, outcome, score) | {"total": total._asdict()}
@@ -92,11 +94,12 @@ def _unreadable_register(cache: Cache, name: str) -> str:
     return "; ".join(each.message for each in problems if each.code is ProblemCode.UNREADABLE_REGISTER)
 
 
-def _scores(cluster: Cluster, pod: Pod, names: list[str], quota: QuotaCheck) -> dict[str, int]:
+def _scores(cluster: Cluster, pod: Pod, names: list[str]) -> dict[str, int]:
     snapshot = cluster.cache.snapshot()
     rows = snapshot.rows_of(names)
-    own, kept = cluster.cache.own_row(pod.uid), cluster.nominations.rows(pod)
-    feasible = np.flatnonzero(filter_nodes(snapshot, pod, rows, own, quota, kept=kept).feasible)
+    feasible = np.flatnonzero(cluster.filter(pod, rows).feasible)
+    if pod.raw and not pod.asks:
+        return dict(score_raw(cluster.raw, pod, [names[place] for place in feasible.tolist()]))
     values = cluster.packing.values(snapshot, pod, rows[feasible])
     scores = score_nodes(snapshot, rows[feasible], pod.policies.node, values=values)
     return {names[int(feasible[place])]: score for place, score in scores}

@@ -175,6 +175,67 @@ class QuotaEntry(TypedDict):
     differs: NotRequired[list[str]]
 
 
+class UsageRecord(TypedDict):
+    """What one pod, VM or claim has had of one card model or raw key in one phase: amounts times seconds."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    model: str
+    raw_key: str
+    phase: str
+    first: str
+    last: str
+    open: bool
+    slot_seconds: int
+    memory_mib_seconds: int
+    core_percent_seconds: int
+    unit_seconds: int
+
+
+class ShareChoice(TypedDict):
+    """How many more shares of so many MiB there is room for."""
+
+    memory: int
+    free: int
+
+
+class CardChoice(TypedDict):
+    """One card model: cards that take pods, those that nobody uses, and the shares that are left."""
+
+    model: str
+    cards: int
+    unused: int
+    free_memory: int
+    shares: list[ShareChoice]
+
+
+class BudgetLeft(TypedDict):
+    """What a namespace's budget leaves of a raw key."""
+
+    hard: int
+    used: int
+    left: int
+
+
+class RawChoice(TypedDict):
+    """One raw key: free units, the nodes that have some, and the most on one node."""
+
+    key: str
+    nodes: int
+    free: int
+    largest: int
+    budget: NotRequired[BudgetLeft]
+
+
+class Options(TypedDict):
+    """What could still be placed."""
+
+    cards: list[CardChoice]
+    raw: list[RawChoice]
+
+
 class Refusal(TypedDict):
     """The nodes that one reason kept out, and the first of their names."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from accounting.answers import Near, Placement, explain_node, filter_nodes, nearest, pods_in_the_way
+from accounting.answers import Near, Placement, explain_node, nearest, pods_in_the_way, raw_request, score_raw
 from accounting.cards import score_nodes
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
@@ -42,7 +42,7 @@ def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Wh
     cache, snapshot, quota = cluster.cache, cluster.cache.snapshot(), cluster.quota_check(pod)
     names = cache.node_names()
     rows = snapshot.rows_of(names)
-    verdict = filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), quota, kept=cluster.nominations.rows(pod))
+    verdict = cluster.filter(pod, rows)
     feasible = np.flatnonzero(verdict.feasible)
     answer: Why = {
         "pod": pod.key,
@@ -54,7 +54,7 @@ def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Wh
         "fits": len(feasible),
         "refused": _refused(names, np.where(verdict.feasible, len(CODES), verdict.codes).tolist()),
         "best": [],
-        "quota": [str(each) for each in quota.exceeded],
+        "quota": [*map(str, quota.exceeded), *_over_raw_budgets(cluster, pod)],
         "nearest": [],
         "text": "",
     }
@@ -65,10 +65,19 @@ def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Wh
         scored = score_nodes(snapshot, rows[feasible], pod.policies.node, values=values)
         answer["best"] = [{"node": names[int(feasible[place])], "score": score} for place, score in scored]
         yield answer
+    elif pod.raw:
+        best = score_raw(cluster.raw, pod, [names[place] for place in feasible.tolist()])
+        answer["best"] = [{"node": node, "score": score} for node, score in best]
+        yield answer
+    answer["text"] = answer["text"] or _raw_text(cluster, pod)
+    yield answer
     if answer["text"]:
         return
     hopeful = rows[(rows >= 0) & ~verdict.unresolvable]
     name_of = {row: name for name, row in snapshot.rows.items()}
+    if pod.raw:
+        open_nodes = {node for node, short in cluster.raw.judged(raw_request(pod)).items() if short is None}
+        hopeful = hopeful[[name_of[row] in open_nodes for row in hopeful.tolist()]]
     found = nearest(snapshot, pod, hopeful, most) if len(hopeful) else []
     answer["text"] = _hopeless(snapshot, len(hopeful))
     yield answer
@@ -85,6 +94,24 @@ def _first_text(answer: Why) -> str:
     if answer["quota"]:
         return answer["quota"][0]
     return f"fits {answer['fits']} of {answer['nodes']} nodes" if answer["fits"] else ""
+
+
+def _over_raw_budgets(cluster: Cluster, pod: Pod) -> list[str]:
+    return [str(each) for each in cluster.raw.over_budget(raw_request(pod))] if pod.raw and not pod.invalid else []
+
+
+def _raw_text(cluster: Cluster, pod: Pod) -> str:
+    """Return what the node lacks that lacks the fewest whole devices; empty if some node has enough."""
+    if not pod.raw:
+        return ""
+    judged = cluster.raw.judged(raw_request(pod))
+    if not judged:
+        return f"no node has devices of {pod.raw[0][0]}"
+    short = [(each.adds - each.free, node, each) for node, each in judged.items() if each is not None]
+    if len(short) < len(judged):
+        return ""
+    _, node, least = min(short)
+    return f"{node} lacks devices: {least}"
 
 
 def _hopeless(snapshot: Snapshot, hopeful: int) -> str:

@@ -222,7 +222,11 @@ def _verb_handler(name: str, verb: Verb, on_error: Callable[[str], bytes], metri
         except wire.WireError as error:
             observe_error(time.perf_counter() - started)
             logger().warning("request cannot be answered", verb=name, why=str(error))
-            return _verb_response(on_error(str(error)))
+            response = _verb_response(on_error(str(error)))
+            if isinstance(error, wire.NotReadyError):
+                # The next connection to a Service leads to whoever leads then; this one would stay here.
+                response.force_close()
+            return response
         except Exception:  # noqa: BLE001 - whatever happened, kube-scheduler needs an answer and the server lives on
             observe_error(time.perf_counter() - started)
             logger().exception("verb failed", verb=name)

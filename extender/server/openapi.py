@@ -36,6 +36,8 @@ class Operation(NamedTuple):
     parameters: tuple[Parameter, ...] = ()
     method: str = "get"
     media: str = "application/json"
+    further_media: str = ""
+    """Another form of a 200's body, as text."""
     statuses: tuple[int, ...] = ()
     """Statuses other than 200, each with an error as body."""
     is_embedded: bool = False
@@ -75,7 +77,25 @@ OPERATIONS = (
     Operation(
         "/api/v1/what-if", "Why pods that need not exist would wait.", list[shapes.Why], (), "post", statuses=(400, 413)
     ),
+    Operation(
+        "/api/v1/options",
+        "What could still be placed: free, not in total.",
+        shapes.Options,
+        (
+            Parameter("memory", "Comma list of share sizes in MiB; default: parts of each model's largest card."),
+            Parameter("namespace", "Says as well what this namespace's budgets of whole devices leave."),
+        ),
+        statuses=(400,),
+    ),
     Operation("/api/v1/usage", "What namespaces hold.", list[shapes.NamespaceUse], (_OF_NAMESPACE,)),
+    Operation(
+        "/api/v1/usage/records",
+        "What pods and VMs have had, and for how long, if records are kept.",
+        list[shapes.UsageRecord],
+        (_OF_NAMESPACE, Parameter("format", "json or csv.", {"type": "string", "enum": ["json", "csv"]})),
+        statuses=(400, 404),
+        further_media="text/csv",
+    ),
     Operation(
         "/api/v1/decisions",
         "The last decisions, the newest first.",
@@ -144,6 +164,8 @@ def _described(operation: Operation, schema: Json, failure: Json) -> Json:
         # With `?fields=` an entry has only the chosen fields.
         schema = {"anyOf": [schema, {"type": "array", "items": {"type": "object"}}]}
     found: Json = {"description": "The answer.", "content": {operation.media: {"schema": schema}}}
+    if operation.further_media:
+        found["content"][operation.further_media] = {"schema": {"type": "string"}}
     responses: Json = {"200": found}
     if operation.method == "post" and operation.is_embedded:
         responses["201"] = found

@@ -15,15 +15,26 @@ from accounting.answers import node_report
 from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_json_manifests, pod_manifests
-from extender.reports import Usage, decision_entry, node_devices, pod_detail, summary, why_in_steps
+from extender.reports import (
+    Usage,
+    decision_entry,
+    node_devices,
+    options,
+    pod_detail,
+    summary,
+    usage_csv,
+    usage_records,
+    why_in_steps,
+)
 from extender.server.bodies import read_body
 from extender.server.openapi import openapi
-from extender.server.turns import Turns
+from extender.server.turns import Turns, json_array
 from extender.verbs import Decisions
 
 _Step = TypeVar("_Step")
 _MOST_DECISIONS = 1_000
 _MOST_DIGITS = 4
+_MOST_SIZES, _MOST_SIZE_DIGITS = 16, 9
 _MOST_PODS = 100
 
 
@@ -48,7 +59,9 @@ class Questions:
             web.get("/api/v1/pods/{namespace}/{name}/why", self.why),
             web.post("/api/v1/what-if", self.what_if),
             web.get("/api/v1/summary", self.summary),
+            web.get("/api/v1/options", self.options),
             web.get("/api/v1/usage", self.usage),
+            web.get("/api/v1/usage/records", self.usage_records),
             web.get("/api/v1/decisions", self.decisions),
             web.get("/openapi.json", self.document),
         ]
@@ -87,12 +100,37 @@ class Questions:
         """Sums over the cluster."""
         return _answer(summary(self._cluster, len(self._cluster.waiting())))
 
+    async def options(self, request: web.Request) -> web.Response:
+        """What could still be placed; `?memory=` names share sizes in MiB, `?namespace=` whose budgets count."""
+        sizes = []
+        for text in filter(None, request.query.get("memory", "").split(",")):
+            if not (text.isascii() and text.isdigit() and len(text) <= _MOST_SIZE_DIGITS and int(text)):
+                return _answer({"error": f"memory: {text}: must be MiB from 1 to {10**_MOST_SIZE_DIGITS - 1}"}, 400)
+            sizes.append(int(text))
+        if len(sizes) > _MOST_SIZES:
+            return _answer({"error": f"memory: {len(sizes)} sizes: must be at most {_MOST_SIZES}"}, 400)
+        return _answer(options(self._cluster, sizes, request.query.get("namespace")))
+
     async def usage(self, request: web.Request) -> web.Response:
         """What every namespace holds and is charged for; `?namespace=` selects one."""
         usage = Usage(self._cluster, request.query.get("namespace"))
         async for _ in self._turns.taken(usage.steps()):
             pass
         return _answer(usage.rows())
+
+    async def usage_records(self, request: web.Request) -> web.StreamResponse:
+        """What pods and VMs have had for how long; `?namespace=` of one namespace, `?format=csv` as CSV."""
+        ledger, form = self._cluster.usage, request.query.get("format", "json")
+        if form not in ("json", "csv"):
+            return _answer({"error": f"format: {form}: must be json or csv"}, 400)
+        if ledger is None:
+            return _answer({"error": "usage records: (none): are kept with --usage-records or --usage-file"}, 404)
+        async for _ in self._turns.taken(ledger.steps()):
+            pass
+        rows = usage_records(ledger, request.query.get("namespace"))
+        if form == "csv":
+            return await self._turns.send(request, usage_csv(rows), {"Content-Type": "text/csv"})
+        return await self._turns.send(request, json_array(rows))
 
     async def decisions(self, request: web.Request) -> web.Response:
         """The last decisions, newest first: on all pods, or with `?pod=NAMESPACE/NAME` on one."""

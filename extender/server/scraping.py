@@ -6,6 +6,7 @@ replicas shows usage.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -31,10 +32,5 @@ class Scraping:
         """Answer a scrape."""
         if self._series is None:
             return await self._short(request)
-        parts = [generate_latest(self._registry)]
-        async for batch in self._turns.taken(self._series()):
-            parts += batch
-        response = web.Response(body=b"".join(parts), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
-        if "gzip" in request.headers.get("Accept-Encoding", ""):
-            response.enable_compression(web.ContentCoding.gzip)
-        return response
+        texts = chain((generate_latest(self._registry),), self._series())
+        return await self._turns.stream(request, texts, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})

@@ -1,31 +1,26 @@
-"""Metrics per card and per pod, as Prometheus' text, made in steps.
+"""Metrics per card, as Prometheus' text, made in steps, and with them all further series that were asked for.
 
-Why it exists: 80,000 cards with nine series each are too many objects for a client library, and too much for the event
-loop in one go. It must not be on by default, because such labels are not bounded. Invariants: all samples of a metric
-follow its HELP and TYPE; a step is at most a thousand lines; HAMi's metrics have HAMi's names, labels and units.
+Why it exists: 80,000 cards with nine series each are too many objects for a client library and too much at a stretch
+for an event loop. It must not be on by default: such labels are not bounded. Invariants: all samples of a metric follow
+its HELP and TYPE; a step is a thousand lines at most; HAMi's metrics have HAMi's names, labels and units.
 
-Source of HAMi's metrics: HAMi's cmd/scheduler/metrics.go; the older names are those of its --legacy-metrics.
+Source of HAMi's metrics: cmd/scheduler/metrics.go, the older names behind its --legacy-metrics.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from accounting.holdings import DeviceUse
-from accounting.pod import Pod
-from accounting.pod_record import PodRecord
-from accounting.state import name_order
-from extender.cluster import Cluster, unpacked
+from extender.cluster import Cluster
 from extender.config import ServerSettings
-from extender.reports.lists import in_order
+from extender.server.pod_series import hami_containers, pod_series
+from extender.server.prometheus_text import head, labels, quoted
 
-T = TypeVar("T")
 _PER_STEP = 500
 _MIB = 1 << 20
 
 
 class Card(NamedTuple):
-    """One registered card; memory in MiB, cores in percent, texts escaped for use between quotes."""
+    """One registered card; memory in MiB, cores in percent, texts as they stand between quotes."""
 
     node: str
     uuid: str
@@ -43,7 +38,7 @@ class Card(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One metric over cards: its name and help, a card's labels, and a card's value."""
+    """One metric over cards: its name, its text, a card's labels and its value."""
 
     name: str
     text: str
@@ -56,7 +51,7 @@ Labels = Callable[[Card], str]
 
 
 def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
-    """Yield the text of the series that are turned on, in steps; an empty text is a step too."""
+    """Yield the text of what was asked for, in steps; an empty one is a step as well."""
     families = [*(OWN if settings.metrics_per_card else ()), *(HAMI if settings.metrics_hami_names else ())]
     if families:
         cards: list[Card] = []
@@ -67,11 +62,11 @@ def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
         for family in families:
             yield from _family(family, cards, known)
     if settings.metrics_per_pod:
-        yield from _pods(cluster)
+        yield from pod_series(cluster)
     if settings.metrics_hami_names:
         yield from _hami_quotas(cluster)
         if settings.metrics_per_pod:
-            yield from _hami_containers(cluster)
+            yield from hami_containers(cluster)
 
 
 def _cards(cluster: Cluster) -> Iterator[list[Card]]:
@@ -96,9 +91,9 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
                 found.append(
                     Card(
                         name,
-                        _quoted(card.uuid),
+                        quoted(card.uuid),
                         card.index,
-                        _quoted(card.type),
+                        quoted(card.type),
                         card.slots,
                         card.memory,
                         card.cores,
@@ -114,14 +109,14 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
 
 
 def _family(family: Family, cards: list[Card], known: dict[Labels, list[str]]) -> Iterator[bytes]:
-    """Yield one metric. `known`: label texts made before, since most metrics share their labels with another."""
+    """Yield one metric. `known`: what was made of labels before, for most metrics have the labels of another one."""
     if family.labels not in known:
         made: list[str] = []
         for first in range(0, len(cards), _PER_STEP):
             made += map(family.labels, cards[first : first + _PER_STEP])
             yield b""
         known[family.labels] = made
-    yield _head(family.name, family.text)
+    yield head(family.name, family.text)
     name, texts, value, wanted = family.name, known[family.labels], family.value, family.wanted
     for first in range(0, len(cards), _PER_STEP):
         both = zip(cards[first : first + _PER_STEP], texts[first : first + _PER_STEP], strict=True)
@@ -129,110 +124,17 @@ def _family(family: Family, cards: list[Card], known: dict[Labels, list[str]]) -
         yield "".join(lines).encode()
 
 
-def _head(name: str, text: str) -> bytes:
-    return f"# HELP {name} {text}\n# TYPE {name} gauge\n".encode()
-
-
-def _pods(cluster: Cluster) -> Iterator[bytes]:
-    records: list[PodRecord] = yield from _sorted(list(cluster.cache.pods.values()))
-    held: tuple[tuple[str, str, Callable[[DeviceUse], float]], ...] = (
-        ("slots", "Slots of a card that a pod holds.", lambda use: use.slots),
-        ("memory_bytes", "Memory of a card that a pod holds.", lambda use: use.memory * _MIB),
-        ("cores_ratio", "Cores of a card that a pod holds; 1 is a whole card.", lambda use: use.cores / 100),
-    )
-    made: list[list[bytes]] = [[] for _ in held]
-    for part in _parts(records):
-        uses = [(f'{{{_pod_labels(each)},uuid="{_quoted(use.uuid)}"}}', use) for each in part for use in each.held]
-        for chunks, (name, _, value) in zip(made, held, strict=True):
-            lines = [f"gpu_extender_pod_{name}{labels} {value(use)}\n" for labels, use in uses]
-            chunks.append("".join(lines).encode())
-        yield b""
-    for chunks, (name, text, _) in zip(made, held, strict=True):
-        yield _head(f"gpu_extender_pod_{name}", text)
-        yield from chunks
-
-
-def _sorted(values: list[T]) -> Generator[bytes, None, list[T]]:
-    """Return pods or their records, sorted by namespace, name and UID; sorting is done in steps."""
-    steps = in_order(values, name_order)
-    merged: Iterator[T]
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            merged = end.value
-            break
-        yield b""
-    found: list[T] = []
-    while part := list(islice(merged, _PER_STEP)):
-        found += part
-        yield b""
-    return found
-
-
-def _parts(records: list[PodRecord]) -> Iterator[list[PodRecord]]:
-    for first in range(0, len(records), _PER_STEP):
-        yield records[first : first + _PER_STEP]
-
-
-def _pod_labels(record: PodRecord) -> str:
-    return f'namespace="{record.namespace}",pod="{record.name}",node="{record.node}"'
-
-
 def _hami_quotas(cluster: Cluster) -> Iterator[bytes]:
     for name, keys in (
         ("hami_resource_quota_used", ("namespace", "quota_name", "limit")),
         ("QuotaUsed", ("quotanamespace", "quotaName", "limit")),
     ):
-        yield _head(name, "resourcequota usage for a certain device")
+        yield head(name, "resourcequota usage for a certain device")
         for namespace in cluster.quotas.namespaces():
             for limit in cluster.quotas.limits_of(namespace):
                 if not limit.selector:
-                    labels = _labels(zip(keys, (namespace, limit.resource, str(limit.hard)), strict=True))
-                    yield f"{name}{{{labels}}} {cluster.charges.used(limit)}\n".encode()
-
-
-def _hami_containers(cluster: Cluster) -> Iterator[bytes]:
-    """Yield what each container was given, as HAMi counts it: by its rows, whatever the pod still holds."""
-    new, old = (
-        ("namespace", "node", "pod", "container_index", "device_uuid"),
-        (
-            "podnamespace",
-            "nodename",
-            "podname",
-            "containeridx",
-            "deviceuuid",
-        ),
-    )
-    pods: list[Pod] = yield from _sorted(cluster.pods_as_kept())
-    pods = [each for each in pods if each.node is not None and not each.terminal]
-    for name, keys, text, column in (
-        ("hami_vgpu_memory_allocated_bytes", new, "vGPU memory allocated from a container", 5),
-        ("hami_vgpu_core_allocated_ratio", new, "vGPU core allocated from a container", 6),
-        ("vGPUMemoryAllocated", old, "vGPU memory allocated from a container", 5),
-        ("vGPUCoreAllocated", old, "vGPU core allocated from a container", 6),
-    ):
-        yield _head(name, text)
-        for first in range(0, len(pods), _PER_STEP // 10):
-            rows = [row for pod in pods[first : first + _PER_STEP // 10] for row in _rows(unpacked(pod))]
-            lines = [f"{name}{{{_labels(zip(keys, row[:5], strict=True))}}} {row[column]}\n" for row in rows]
-            yield "".join(lines).encode()
-
-
-def _rows(pod: Pod) -> Iterator[tuple[str, str, str, str, str, int, int]]:
-    if isinstance(pod.allocation, tuple):
-        for place, own in enumerate(pod.allocation):
-            for row in own:
-                yield pod.namespace, pod.node or "", pod.name, str(place), row.uuid, row.memory * _MIB, row.cores
-
-
-def _labels(pairs: Iterable[tuple[str, str]]) -> str:
-    # HAMi's registry adds this zone to every metric.
-    return ",".join([*(f'{key}="{_quoted(value)}"' for key, value in pairs), 'zone="vGPU"'])
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+                    of_limit = labels(zip(keys, (namespace, limit.resource, str(limit.hard)), strict=True))
+                    yield f"{name}{{{of_limit}}} {cluster.charges.used(limit)}\n".encode()
 
 
 def _own(card: Card) -> str:

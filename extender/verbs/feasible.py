@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import NamedTuple
 
-from accounting.answers import Verdicts, filter_nodes
+from accounting.answers import Verdicts
 from accounting.pod import Pod
 from accounting.state import Rows
 from extender.cluster import Cluster
@@ -44,13 +44,9 @@ class Feasible(NamedTuple):
         """Return the names that pass now, and their rows; None if nodes have changed, so that rows may differ."""
         if cluster.version == self.version:
             return self.names, self.rows
-        cache = cluster.cache
-        snapshot = cache.snapshot()
-        if snapshot.node_generation != self.node_generation:
+        if cluster.cache.snapshot().node_generation != self.node_generation:
             return None
-        own, quota = cache.own_row(self.pod.uid), cluster.quota_check(self.pod)
-        kept = cluster.nominations.rows(self.pod)
-        feasible = filter_nodes(snapshot, self.pod, self.rows, own, quota, verdicts, kept).feasible
+        feasible = cluster.filter(self.pod, self.rows, verdicts).feasible
         if feasible.all():
             return self.names, self.rows
         return list(compress(self.names, feasible.tolist())), self.rows[feasible]

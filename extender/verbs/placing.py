@@ -11,8 +11,8 @@ from extender.verbs.texts import wire_text
 
 
 def placed(cluster: Cluster, pod: Pod, node: str) -> Placement | str:
-    """Return the cards that the pod would get on the node now, or why it gets none, with filter's text."""
-    if pod.asks and node not in cluster.cache.nodes:
+    """Return the cards that the pod would get on the node now, or why it gets none, in filter's words."""
+    if pod.concerned and node not in cluster.cache.nodes:
         return wire_text(Code.NODE_UNKNOWN)
     outcome = cluster.placed(pod, node)
     return outcome if isinstance(outcome, Placement) else wire_text(outcome[0].code)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accounting.answers import CodeArray, Verdict, Verdicts, filter_nodes
+from accounting.answers import CodeArray, Verdict, Verdicts, filter_nodes, score_raw, with_raw
 from accounting.cards import score_nodes
 from accounting.pod import Pod
 from accounting.state import BoolArray, Rows
@@ -95,10 +95,10 @@ class Verbs:
         return self._told("prioritize", body, answer.body)
 
     def check_ready(self) -> None:
-        """Raise `wire.WireError` if nothing can be answered now."""
+        """Raise `wire.NotReadyError` when nothing can be answered now."""
         why_not = self._hooks.why_not_ready()
         if why_not:
-            raise wire.WireError(why_not)
+            raise wire.NotReadyError(why_not)
 
     def filter_dryrun(self, body: bytes) -> bytes:
         """Answer filter for nodes that may not exist; nothing is left behind."""
@@ -122,7 +122,7 @@ class Verbs:
             return wire.encode_binding("" if same else f"pod {pod.key} is already bound to node {pod.node}")
         if pod.terminal or pod.deleting:
             return wire.encode_binding(f"pod {pod.key} {'has ended' if pod.terminal else 'is being deleted'}")
-        if pod.asks and args.Node not in cluster.cache.nodes:
+        if pod.concerned and args.Node not in cluster.cache.nodes:
             return wire.encode_binding(f"node {args.Node} is not known")
         started = time.perf_counter()
         why_not = self._book(pod, args.Node)
@@ -158,11 +158,11 @@ class Verbs:
         if pod.name and is_legal:
             self.cluster.remember(pod)
         rows, verdict = _judge(self.cluster.cache, self.cluster, pod, args.names, self._verdicts)
-        if pod.asks:
+        if pod.concerned:
             decision = self.decisions.filtered(pod, args.names, verdict, time.perf_counter() - started)
             self._count(decision, verdict)
             self._hooks.decided(pod, decision)
-        if pod.asks and is_legal:
+        if pod.concerned and is_legal:
             self._hooks.filtered(pod, args.pod, args.names, verdict.feasible)
         encoded = _encoded(args, verdict)
         if args.items is None:
@@ -188,6 +188,11 @@ class Verbs:
     def _scored(self, pod: Pod, names: Sequence[str], rows: Rows) -> bytes:
         """Answer prioritize for nodes that fit."""
         started = time.perf_counter()
+        if pod.raw and not pod.asks:
+            # Whole devices go where they leave the least room, whatever the policy for shares.
+            named = score_raw(self.cluster.raw, pod, [name for name in names if name in self.cluster.cache.nodes])
+            self.decisions.scored(pod.uid, named, time.perf_counter() - started)
+            return wire.encode_priorities(named)
         if not pod.asks and not pod.policies.node.looks_ahead:
             return b"[]"
         snapshot = self.cluster.cache.snapshot()
@@ -271,10 +276,11 @@ def _judge(
     if _repeated(rows):
         names[:] = wire.unique(names)
         rows = snapshot.rows_of(names)
-    own, quota = cache.own_row(pod.uid), cluster.quota_check(pod)
-    # A dry run with other nodes has other rows than the cluster.
-    kept = cluster.nominations.rows(pod) if cache is cluster.cache else {}
-    return rows, filter_nodes(snapshot, pod, rows, own, quota, verdicts, kept)
+    if cache is cluster.cache:
+        return rows, cluster.filter(pod, rows, verdicts)
+    # The rows of a trial with other nodes are not those of the cluster.
+    verdict = filter_nodes(snapshot, pod, rows, cache.own_row(pod.uid), cluster.quota_check(pod), verdicts)
+    return rows, with_raw(verdict, cluster.raw, pod, snapshot, rows)
 
 
 def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cache:

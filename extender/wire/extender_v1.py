@@ -20,6 +20,10 @@ class WireError(Exception):
     """A body that cannot be answered. The text goes into the Error field, or into the log."""
 
 
+class NotReadyError(WireError):
+    """This replica does not know; another one may."""
+
+
 class _NodeMeta(msgspec.Struct):
     name: str | None = None
 

@@ -48,6 +48,7 @@ LEFT_OUT = {
     "info": "decides who is a victim, and for whom room is kept: that room is in the key of a placement by itself",
     "started": "decides who is a victim",
     "nominated": "decides for whom room is kept: that room is in the key of a placement by itself",
+    "raw": "judged apart on every answer, after what is kept of the cards; see `answers.raw`",
 }
 IN_DEMAND = {"containers", "invalid", "selection", "policies", "further_selections"}
 

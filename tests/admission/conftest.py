@@ -1,10 +1,8 @@
 """What the tests of admission share."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
-import structlog
 
 from tests.admission.reviews import Webhooks, admitting
 from tests.extender.objects import node, quota
@@ -18,10 +16,3 @@ async def webhooks() -> AsyncIterator[Webhooks]:
     """A cluster with one card of 40,000 MiB, and a namespace with a limit of 24,000."""
     async with admitting(node("n1", 2, memory=40_000), quota({"limits.nvidia.com/gpumem": "24000"}, "team")) as client:
         yield client
-
-
-@pytest.fixture(autouse=True)
-def _logs_as_they_were() -> Iterator[None]:
-    """A command that is run in the test's process logs to the test's own standard error, which ends with the test."""
-    yield
-    structlog.reset_defaults()

@@ -68,13 +68,14 @@ def review(
     groups: list[str] | None = None,
     dry_run: bool = False,
     namespace: str = "team",
+    group: str = "",
 ) -> Json:
     """A review of a write; `resource` may name a subresource after a slash."""
     name, _, subresource = resource.partition("/")
     request: Json = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": name},
+        "resource": {"group": group, "version": "v1", "resource": name},
         "name": "p",
         "namespace": namespace,
         "operation": operation,
@@ -185,10 +186,11 @@ async def admitting(
     vendor: Vendor = NVIDIA,
     further: tuple[Vendor, ...] = (),
     synced: bool = True,
+    cluster: Cluster | None = None,
 ) -> AsyncIterator[Webhooks]:
     """A server over these objects, and a client of its webhooks."""
     server = replace(ServerSettings(), port=0)
-    cluster = cluster_of(*objects, vendor=vendor, further=further)
+    cluster = cluster or cluster_of(*objects, vendor=vendor, further=further)
     admission = Admission(cluster, settings, lambda: synced)
     runner, port = await start(make_app(cluster, server, admission=admission), server)
     try:

@@ -119,7 +119,8 @@ class Kube:
     async def run(self, *flags: str) -> tuple[str, Files]:
         """Run the command in this loop; why something was renewed, and what is there."""
         given = ["certs", "--secret", "kube-system/tls", "--kubeconfig", str(self.kubeconfig), *flags]
-        return await certs_live.renew_secret(_parser().parse_args(given))
+        why, files, _ = await certs_live.renew_secret(_parser().parse_args(given))
+        return why, files
 
     async def secret(self) -> Files:
         data = (await self.send("GET", f"{_SECRETS}/tls")).get("data", {})

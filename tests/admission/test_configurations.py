@@ -13,7 +13,8 @@ from extender.admission.configurations import Target, configurations
 from extender.admission.settings import AdmissionSettings
 from extender.cli import _parser, main
 
-_MANIFESTS = Path(__file__).parents[2] / "manifests" / "admission"
+_MANIFESTS = Path(__file__).parents[2] / "manifests"
+_INSTALL = _MANIFESTS / "install"
 
 
 def _printed(capsys: pytest.CaptureFixture[str], *flags: str) -> list[dict[str, Any]]:
@@ -26,7 +27,7 @@ def _webhooks(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def test_the_manifest_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (_MANIFESTS / "base" / "webhooks.yaml").read_text()
+    text = (_MANIFESTS / "admission" / "webhooks.yaml").read_text()
     assert main(["webhooks"]) == 0
     printed = capsys.readouterr().out
     assert text.endswith(printed)
@@ -130,36 +131,53 @@ def test_wrong_flags_are_one_line_and_nothing_on_stdout(
     assert said in err
 
 
+def _documents(path: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all((_INSTALL / path).read_text()) if each]
+
+
+def _extender() -> dict[str, Any]:
+    (deployment, _) = _documents("base/deployment.yaml")
+    return deployment["spec"]["template"]["spec"]
+
+
+def _certs_arguments() -> list[str]:
+    (deployment,) = (each for each in _documents("base/certs.yaml") if each["kind"] == "Deployment")
+    return deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
 def test_the_variants_name_the_same_secret_service_and_account() -> None:
-    deployment, service, _ = yaml.safe_load_all((_MANIFESTS / "base" / "deployment.yaml").read_text())
-    pod = deployment["spec"]["template"]["spec"]
+    (service,) = _documents("base/service.yaml")
+    pod = _extender()
     (secret,) = (volume["secret"] for volume in pod["volumes"] if volume["name"] == "tls")
-    certificate = list(yaml.safe_load_all((_MANIFESTS / "cert-manager" / "certificate.yaml").read_text()))[-1]
+    certificate = _documents("components/cert-manager/certificate.yaml")[-1]
     assert certificate["spec"]["secretName"] == secret["secretName"]
     assert certificate["spec"]["dnsNames"][0] == f"{service['metadata']['name']}.kube-system.svc"
     assert service["metadata"]["name"] == Target().service
     account = f"system:serviceaccount:kube-system:{pod['serviceAccountName']}"
     assert account in AdmissionSettings().trusted_accounts
-    jobs = [
-        each
-        for each in yaml.safe_load_all((_MANIFESTS / "self-signed" / "certs.yaml").read_text())
-        if each["kind"] in ("Job", "CronJob")
-    ]
-    specs = [
-        each["spec"].get("jobTemplate", each)["spec"] if each["kind"] == "CronJob" else each["spec"] for each in jobs
-    ]
-    arguments = [spec["template"]["spec"]["containers"][0]["args"] for spec in specs]
-    assert arguments[0] == arguments[1]
-    assert f"--secret=kube-system/{secret['secretName']}" in arguments[0]
+    assert f"--secret=kube-system/{secret['secretName']}" in _certs_arguments()
 
 
-def test_the_flags_of_the_deployment_are_known() -> None:
-    deployment = next(yaml.safe_load_all((_MANIFESTS / "base" / "deployment.yaml").read_text()))
-    extender = deployment["spec"]["template"]["spec"]["containers"][0]
-    assert _parser().parse_args(extender["args"]).in_cluster
-    certs = next(
-        each
-        for each in yaml.safe_load_all((_MANIFESTS / "self-signed" / "certs.yaml").read_text())
-        if each["kind"] == "Job"
-    )
-    assert _parser().parse_args(certs["spec"]["template"]["spec"]["containers"][0]["args"]).in_cluster
+def test_what_is_applied_asks_nobody_until_the_extender_answers() -> None:
+    """Webhooks fail closed, so they are no part of what is applied."""
+    applied = _documents("base/webhooks.yaml")
+    assert [(each["kind"], each["metadata"]["name"]) for each in applied] == [
+        ("MutatingWebhookConfiguration", "gpu-extender"),
+        ("ValidatingWebhookConfiguration", "gpu-extender"),
+    ]
+    assert not any("webhooks" in each for each in applied)
+    given = _parser().parse_args(_certs_arguments())
+    assert given.webhooks
+    assert given.every > 0
+
+
+def test_nothing_that_cannot_be_changed_by_the_next_version_is_installed() -> None:
+    kinds = {each["kind"] for path in _INSTALL.glob("*/*.yaml") for each in _documents(str(path)) if "kind" in each}
+    assert "Deployment" in kinds
+    # A Job's template is immutable, so an upgrade of its image fails.
+    assert not kinds & {"Job", "Pod", "StatefulSet"}
+
+
+def test_the_flags_of_the_deployments_are_known() -> None:
+    assert _parser().parse_args(_extender()["containers"][0]["args"]).in_cluster
+    assert _parser().parse_args(_certs_arguments()).in_cluster

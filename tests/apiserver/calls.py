@@ -11,7 +11,13 @@ from tests.apiserver.resources import BY_PLURAL, REVIEWS, Resource
 from tests.apiserver.statuses import ApiError
 
 _ITEM_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_SUBRESOURCES = {"pods": ("status", "binding"), "nodes": ("status",), "resourcequotas": ("status",)}
+_SUBRESOURCES = {
+    "pods": ("status", "binding"),
+    "nodes": ("status",),
+    "resourcequotas": ("status",),
+    "resourceclaims": ("status",),
+    "virtualmachineinstances": ("status",),
+}
 _CORE_PARTS = 2
 _GROUP_PARTS = 3
 

@@ -139,7 +139,48 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 REVIEWS = (TOKEN_REVIEWS, ACCESS_REVIEWS)
 
-RESOURCES = (PODS, NODES, QUOTAS, NAMESPACES, CORE_EVENTS, EVENTS, LEASES, SECRETS, BUDGETS, MUTATING, VALIDATING)
+#: DRA in all of its versions; a version is a table of its own here.
+DRA_GROUP, DRA_VERSIONS = "resource.k8s.io", ("v1", "v1beta2", "v1beta1")
+DEVICE_CLASSES = tuple(
+    Resource(DRA_GROUP, version, "deviceclasses", "DeviceClass", namespaced=False, has_generation=True)
+    for version in DRA_VERSIONS
+)
+RESOURCE_SLICES = tuple(
+    Resource(DRA_GROUP, version, "resourceslices", "ResourceSlice", namespaced=False, has_generation=True)
+    for version in DRA_VERSIONS
+)
+RESOURCE_CLAIMS = tuple(
+    Resource(DRA_GROUP, version, "resourceclaims", "ResourceClaim", has_status=True, returns_deleted=True)
+    for version in DRA_VERSIONS
+)
+#: Of a CustomResourceDefinition.
+VMIS = Resource(
+    "kubevirt.io",
+    "v1",
+    "virtualmachineinstances",
+    "VirtualMachineInstance",
+    has_status=True,
+    unconditional_update=False,
+    returns_deleted=True,
+    has_generation=True,
+)
+#: Not every cluster has them: they are served from `ApiServer.serve` on.
+OPTIONAL = (*DEVICE_CLASSES, *RESOURCE_SLICES, *RESOURCE_CLAIMS, VMIS)
+
+RESOURCES = (
+    PODS,
+    NODES,
+    QUOTAS,
+    NAMESPACES,
+    CORE_EVENTS,
+    EVENTS,
+    LEASES,
+    SECRETS,
+    BUDGETS,
+    MUTATING,
+    VALIDATING,
+    *OPTIONAL,
+)
 BY_PLURAL = {(resource.group, resource.version, resource.plural): resource for resource in (*RESOURCES, *REVIEWS)}
 BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 

@@ -26,6 +26,7 @@ from aiohttp import web
 from tests.apiserver.answers import Answer, answer, selector_of
 from tests.apiserver.calls import Call, read_call
 from tests.apiserver.control import Control
+from tests.apiserver.discovery import Discovery
 from tests.apiserver.faults import Faults, Rule
 from tests.apiserver.harm import Harm
 from tests.apiserver.loading import load
@@ -76,6 +77,7 @@ class ApiServer:
         self.requests = Requests()
         self.tokens = Tokens(lambda: asyncio.get_running_loop().time())
         self.reviews = Reviews()
+        self.discovery = Discovery()
         self.url = ""
         self._bookmark_seconds = bookmark_seconds
         self._watch_timeout_seconds = watch_timeout_seconds
@@ -133,6 +135,15 @@ class ApiServer:
             watch.wake.set()
         return len(watches)
 
+    def serve(self, *group_versions: str) -> None:
+        """Have these APIs from now on, of those that not every cluster has."""
+        self.discovery.serve(*group_versions)
+
+    def withdraw(self, group_version: str) -> None:
+        """Have an API no longer; its watches break."""
+        for resource in self.discovery.withdraw(group_version):
+            self.cut(resource)
+
     @property
     def watches(self) -> int:
         """How many watches are open."""
@@ -148,7 +159,11 @@ class ApiServer:
             self.tokens.check(request.headers.get("Authorization", ""))
             if path == "/version":
                 return web.Response(body=_VERSION, headers=_JSON)
+            document = self.discovery.document(path)
+            if document is not None:
+                return web.Response(body=document, headers=_JSON)
             call = read_call(request.method, path, request.query, _client(request))
+            self.discovery.check(call.resource)
             self.requests.add(call)
             return await self._suffer(request, call, self.faults.of_request(call))
         except ApiError as error:

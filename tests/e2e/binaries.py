@@ -77,7 +77,7 @@ def find(minor: str, environment: Mapping[str, str] = os.environ) -> Binaries:
     if minor not in minors():
         raise Unavailable(f"Kubernetes {minor}: neither in {_ASSETS} nor in {TOOLCHAIN.name}/ ({', '.join(minors())})")
     version = pinned_version(minor)
-    folder = _cache(environment) / f"{version}-{_digest(TOOLCHAIN / minor)}"
+    folder = cache(environment) / f"{version}-{_digest(TOOLCHAIN / minor)}"
     if not _complete(folder):
         _build(minor, version, folder)
     return _binaries(folder, version)
@@ -116,7 +116,7 @@ def _assets(environment: Mapping[str, str]) -> Binaries | None:
     return _binaries(folder, found[1])
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
+def cache(environment: Mapping[str, str]) -> Path:
     home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".cache"
     return Path(home) / "gpu-extender" / "e2e"
 
@@ -137,6 +137,22 @@ def _binaries(folder: Path, version: str) -> Binaries:
 # ------------------------------------------------------------------------------------------------------------ building
 
 
+def build_program(name: str, package: str, module: Path, folder: Path, ldflags: Sequence[str]) -> Path:
+    """The program of a module at folder/name, built if it is not there. Raises Unavailable."""
+    target = folder / name
+    if not target.is_file():
+        go = _go(f"{name} is not in {folder}")
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder), tempfile.TemporaryDirectory(dir=folder) as work:
+            if not target.is_file():
+                begun = time.monotonic()
+                _say(f"building {name} from the Go module proxy")
+                _go_build(go, module, ldflags, package, Path(work) / name)
+                (Path(work) / name).rename(target)
+                _say(f"built {name}, {time.monotonic() - begun:.0f} s")
+    return target
+
+
 def _build(minor: str, version: str, folder: Path) -> None:
     """Build what is missing, each into its place in one step. Raises Unavailable."""
     go = _go(f"Kubernetes {minor} is neither in {_ASSETS} nor in {folder}")
@@ -147,7 +163,7 @@ def _build(minor: str, version: str, folder: Path) -> None:
                 continue
             begun = time.monotonic()
             _say(f"building {name} of Kubernetes {version} from the Go module proxy")
-            _go_build(go, minor, version, package, Path(work) / name)
+            _go_build(go, TOOLCHAIN / minor, _ldflags(version), package, Path(work) / name)
             (Path(work) / name).rename(folder / name)
             _say(f"built {name}, {time.monotonic() - begun:.0f} s")
 
@@ -172,13 +188,13 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _go_build(go: str, minor: str, version: str, package: str, target: Path) -> None:
-    command = [go, "build", "-v", "-trimpath", "-ldflags", " ".join(_ldflags(version)), "-o", str(target), package]
+def _go_build(go: str, module: Path, ldflags: Sequence[str], package: str, target: Path) -> None:
+    command = [go, "build", "-v", "-trimpath", "-ldflags", " ".join(ldflags), "-o", str(target), package]
     environment = os.environ | {"CGO_ENABLED": "0"}
     last: list[str] = []
     packages, said = 0, time.monotonic()
     with subprocess.Popen(
-        command, cwd=TOOLCHAIN / minor, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=module, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -190,7 +206,7 @@ def _go_build(go: str, minor: str, version: str, package: str, target: Path) -> 
                 _say(f"  {target.name}: {packages} packages compiled, now {line.strip()}")
     if process.returncode:
         text = "\n".join(last)
-        raise Unavailable(f"Kubernetes {minor}: go build {package} failed:\n{text}")
+        raise Unavailable(f"{module.name}: go build {package} failed:\n{text}")
 
 
 def _ldflags(version: str) -> list[str]:

@@ -189,6 +189,15 @@ class Expecting(Telling):
             limit = float(str(wanted).removeprefix("at least "))
             assert found[name] >= limit if least else found[name] <= limit, f"{name}: {found[name]}, not {wanted}"
 
+    async def unasked(self, seconds: float) -> None:
+        """SECONDS: for so long kube-scheduler asks filter about nobody."""
+        last = -1.0
+        end = time.monotonic() + self._seconds
+        while (calls := (await self._meters())["filter calls"]) != last:
+            assert time.monotonic() < end, "kube-scheduler asks on and on"
+            last = calls
+            await asyncio.sleep(seconds)
+
     async def are_refused(self, number: int) -> None:
         """N: at least so many pods are unschedulable now."""
 

@@ -343,9 +343,9 @@ async def _metrics(cluster: Admitting) -> str:
         return await response.text()
 
 
-async def test_the_account_of_the_certs_job_may_do_what_it_must_and_not_more(cluster: Admitting) -> None:
-    manifest = ROOT / "manifests" / "admission" / "self-signed" / "certs.yaml"
-    made = [each for each in yaml.safe_load_all(manifest.read_text()) if each["kind"] not in ("Job", "CronJob")]
+async def test_the_account_of_certs_may_do_what_it_must_and_not_more(cluster: Admitting) -> None:
+    manifest = ROOT / "manifests" / "install" / "base" / "certs.yaml"
+    made = [each for each in yaml.safe_load_all(manifest.read_text()) if each["kind"] != "Deployment"]
     for each in made:
         cluster.plane.apply(each)
     secrets = {"resource": "secrets", "namespace": "kube-system"}

@@ -178,6 +178,20 @@ def test_a_uuid_on_two_nodes_is_two_cards_and_a_problem(tmp_path: Path) -> None:
     assert [each["blocked"] for each in result.json()["devices"]] == [[], []]
 
 
+def test_an_unhealthy_card_is_a_problem_while_pods_hold_it(tmp_path: Path) -> None:
+    ill = node("n1", [card("GPU-a", health=False), card("GPU-b", 1, health=False), card("GPU-c", 2)])
+    ended = pod("ended", node="n1", status=status_of("Failed"), allocation="GPU-b,NVIDIA,30,0:;")
+    result = verify(tmp_path, ill, bound("p", "n1", "GPU-a", 30), bound("q", "n1", "GPU-c", 30), ended)
+    assert found(result) == [("UnhealthyDevice", "node n1 device GPU-a")]
+    assert result.json()["problems"][0]["message"] == "is unhealthy but held by default/p"
+
+
+def test_a_vanished_card_is_one_problem(tmp_path: Path) -> None:
+    pods = [bound("p", "n1", "GPU-gone", 30), bound("q", "n1", "GPU-gone", 2000, cores=100)]
+    result = verify(tmp_path, node("n1"), *pods)
+    assert found(result) == [("OrphanedDevice", "node n1 device GPU-gone")]
+
+
 def test_an_exclusive_holder_beside_another_is_over_committed(tmp_path: Path) -> None:
     pods = [bound("whole", "n1", "GPU-n1-0", 30, cores=100), bound("share", "n1", "GPU-n1-0", 30)]
     result = verify(tmp_path, node("n1"), *pods)

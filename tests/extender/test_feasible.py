@@ -16,7 +16,6 @@ from extender.cluster.cluster import Cluster
 from extender.config import Settings
 from extender.convert.node import convert_node, convert_quota
 from extender.convert.pod import convert_pod
-from extender.verbs import feasible
 from extender.verbs.verbs import Verbs
 from extender.wire import core_v1
 from tests.extender.objects import COUNT, Json, asks, bound, card, container, node, pod, quota
@@ -138,5 +137,5 @@ def test_nothing_is_judged_again_while_nothing_changes(monkeypatch: pytest.Monke
     cluster = make_cluster(cards=1)
     verbs, asking = Verbs(cluster), pod("p", memory=600)
     names = filtered(verbs, asking)
-    monkeypatch.setattr(feasible, "filter_nodes", lambda *_: pytest.fail("judged again"))
+    monkeypatch.setattr(Cluster, "filter", lambda *_: pytest.fail("judged again"))
     assert json.loads(verbs.prioritize(question(asking, names)))[0]["Host"] == "n00"

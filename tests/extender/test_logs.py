@@ -87,6 +87,25 @@ def test_a_long_value_is_cut() -> None:
     assert "(300000 characters)" in line
 
 
+@pytest.mark.parametrize("loss", ["sys.stderr.close()", "os.close(2)", "sys.stderr = None"])
+def test_a_line_that_cannot_be_written_fails_nothing(loss: str) -> None:
+    """A request that logs is answered although the reader of the log is gone."""
+    program = f"""
+import os, sys
+from extender.logs import configure_logs, logger
+configure_logs(json=True)
+{loss}
+logger().warning("a")
+try:
+    raise ValueError
+except ValueError:
+    logger().exception("b")
+print("answered")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (b"answered\n", b"")
+
+
 @pytest.mark.parametrize("level, shown", [("debug", "abcd"), ("warning", "cd")])
 def test_the_level_says_what_is_logged(level: str, shown: str) -> None:
     program = "l = logger(); l.debug('a'); l.info('b'); l.warning('c'); l.error('d')"

@@ -4,16 +4,19 @@ They exist because dashboards are built on them. They must not know how a line i
 lists say, and promtool finds nothing wrong.
 """
 
+import gzip
 import shutil
 import subprocess
 from collections import Counter
 
+import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.config import ServerSettings
-from tests.extender.objects import asks, bound, container, node, phased, pod, quota
-from tests.extender.serving import Client, serving
+from extender.server.series import extra_series
+from tests.extender.objects import asks, bound, card, container, node, phased, pod, quota
+from tests.extender.serving import Client, make_cluster, serving
 
 PROMTOOL = shutil.which("promtool")
 MIB = 1 << 20
@@ -123,6 +126,40 @@ async def test_every_metric_stands_together_with_one_help_and_type() -> None:
             seen.append(line.split()[2])
         elif not line.startswith("#"):
             assert line.startswith(seen[-1])
+
+
+async def test_a_compressed_scrape_has_the_same_samples() -> None:
+    async with serving(*OBJECTS, settings=ALL) as client:
+        plain = await client.send("GET", "/metrics", headers={"Accept-Encoding": "identity"})
+        async with (
+            aiohttp.ClientSession(client.url, auto_decompress=False) as session,
+            session.get("/metrics", headers={"Accept-Encoding": "gzip"}) as answer,
+        ):
+            assert answer.headers["Content-Encoding"] == "gzip"
+            assert answer.content_type == "text/plain"
+            packed = gzip.decompress(await answer.read())
+    assert [line for line in packed.splitlines() if b"uuid=" in line] == [
+        line for line in plain.body.splitlines() if b"uuid=" in line
+    ]
+
+
+def test_a_step_is_short_however_many_pods_there_are() -> None:
+    pods = [bound(f"p{number}", f"n{number % 7}", f"GPU-n{number % 7}-0", 1) for number in range(1200)]
+    cluster = make_cluster(*(node(f"n{number}") for number in range(7)), *pods)
+    texts = [text.decode() for text in extra_series(cluster, ALL)]
+    assert max(text.count("\n") for text in texts) <= 1000
+    assert sum(text.count("gpu_extender_pod_memory_bytes{") for text in texts) == len(pods)
+    assert sum(text.count("hami_vgpu_memory_allocated_bytes{") for text in texts) == len(pods)
+
+
+async def test_texts_of_labels_are_quoted() -> None:
+    odd = 'GPU-"\\x'
+    holder = bound("p", "n1", odd)
+    async with serving(node("n1", [card(odd)]), holder, settings=ALL) as client:
+        _, series = await scraped(client)
+    for name in ("gpu_extender_pod_slots", "gpu_extender_card_slots_allocated"):
+        assert [dict(labels)["uuid"] for labels in series[name]] == [odd]
+    assert [dict(labels)["device_uuid"] for labels in series["hami_vgpu_core_allocated_ratio"]] == [odd]
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: apt-get install prometheus)")

@@ -7,7 +7,6 @@ out beyond the words. Invariant: JSON is the API's answer; nothing is printed wh
 import argparse
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from aiohttp import web
 
 from extender.kubectl import complete
 from extender.kubectl.options import parser
+from tests.extender import processes
 from tests.extender.objects import asks, bound, container, node, pod, quota
 from tests.extender.serving import Client, serving
 
@@ -49,15 +49,8 @@ class Said(NamedTuple):
 
 
 async def run(*arguments: str, stdin: bytes = b"", **environment: str) -> Said:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _PROGRAM, *arguments),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | environment,
-    )
-    out, err = await process.communicate(stdin)
-    return Said(process.returncode or 0, out.decode(), err.decode())
+    result = await asyncio.to_thread(processes.run, *arguments, stdin=stdin, module="extender.kubectl", env=environment)
+    return Said(result.status, result.out.decode(), result.err)
 
 
 async def ask(client: Client, *arguments: str, stdin: bytes = b"") -> Said:

@@ -253,11 +253,19 @@ async def running(
     settings: LiveSettings | None = None,
     cluster: Settings = ONE_VENDOR,
     history_limit: int = 10_000,
+    served: Sequence[str] = (),
+    faults: Sequence[Json] = (),
     **how: Any,  # noqa: ANN401
 ) -> AsyncIterator[Bench]:
-    """An API server with these objects and an extender that has listed them. `how`: see `live_settings`."""
+    """An API server with these objects and an extender that has listed them.
+
+    `served`: APIs that not every cluster has. `faults`: from the start on. `how`: see `live_settings`.
+    """
     async with ApiServer(history_limit=history_limit) as api:
+        api.serve(*served)
         api.load(objects)
+        for fault in faults:
+            api.faults.add(**fault)
         bench = Bench(api, settings or live_settings(**how), cluster)
         await bench.boot()
         try:

@@ -99,5 +99,9 @@ def _collection(obj: Json) -> str:
         "Node": NODES_PATH,
         "ResourceQuota": f"/api/v1/namespaces/{namespace}/resourcequotas",
         "PodDisruptionBudget": f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
+        "DeviceClass": f"/apis/{obj['apiVersion']}/deviceclasses",
+        "ResourceSlice": f"/apis/{obj['apiVersion']}/resourceslices",
+        "ResourceClaim": f"/apis/{obj['apiVersion']}/namespaces/{namespace}/resourceclaims",
+        "VirtualMachineInstance": f"/apis/{obj['apiVersion']}/namespaces/{namespace}/virtualmachineinstances",
     }
     return paths[obj["kind"]]

@@ -29,8 +29,9 @@ class Recording(NamedTuple):
     recorder: EventRecorder
 
     def events(self) -> list[Json]:
-        """The events that the API server has."""
-        return [row.decode() for row in self.bench.api.store.tables[EVENTS].rows]
+        """The events that the API server has, oldest first. It keeps them by name, and names are drawn by lot."""
+        events = [row.decode() for row in self.bench.api.store.tables[EVENTS].rows]
+        return sorted(events, key=lambda event: event["eventTime"])
 
     def warn(self, note: str = "cards are over-committed", pod: PodRef = POD) -> None:
         self.recorder.warning(pod, "DeviceOvercommitted", "Accounting", note)

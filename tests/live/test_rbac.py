@@ -106,7 +106,7 @@ async def test_the_extender_may_do_what_it_does_and_nothing_else() -> None:
     lease = LeaseSettings(duration_seconds=600.0, retry_seconds=0.05)
     settings = replace(live_settings(lock_mode=True, http_timeout_seconds=2.0), leader_elect=True, lease=lease)
     objects = (node("n1"), bound("holder", "n1", "GPU-n1-0", 900), quota({"requests.nvidia.com/gpu": "9"}))
-    async with running(*objects, settings=settings) as bench:
+    async with running(*objects, settings=settings, served=("resource.k8s.io/v1",)) as bench:
         await eventually(lambda: bench.api.requests.count(resource="leases", method="PUT") > 0)
         await everything(bench)
         assert requested(bench.api) == rules_of(EXTENDER, "live/rbac.yaml")
@@ -121,7 +121,9 @@ async def test_who_follows_the_schedulers_lease_reads_it_only() -> None:
         await eventually(lambda: api.requests.count(resource="leases") > 3)
         await extender.kill()
         of_leases = {each for each in requested(api) if each.resource == "leases"}
-    assert of_leases == {each for each in rules_of(EXTENDER, "admission/base/rbac.yaml") if each.name == SCHEDULER}
+    assert of_leases == {
+        each for each in rules_of(EXTENDER, "install/second-scheduler/rbac.yaml") if each.name == SCHEDULER
+    }
 
 
 async def test_a_handshake_patches_a_node_whatever_the_lock_mode() -> None:
@@ -138,7 +140,7 @@ async def test_a_handshake_patches_a_node_whatever_the_lock_mode() -> None:
 
 
 def test_the_extender_and_the_scheduler_have_accounts_of_their_own() -> None:
-    files = ("live/rbac.yaml", "admission/base/rbac.yaml")
+    files = ("live/rbac.yaml", "install/second-scheduler/rbac.yaml")
     roles: dict[str, set[str]] = {EXTENDER: set(), SCHEDULER: set()}
     for each in documents(*files):
         if each["kind"].endswith("RoleBinding"):
@@ -159,21 +161,24 @@ def test_the_extender_and_the_scheduler_have_accounts_of_their_own() -> None:
 
 
 def test_neither_container_has_the_others_token() -> None:
-    (deployment,) = (each for each in documents("admission/base/deployment.yaml") if each["kind"] == "Deployment")
+    (deployment,) = (each for each in documents("install/base/deployment.yaml") if each["kind"] == "Deployment")
     spec = deployment["spec"]["template"]["spec"]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == (EXTENDER, False)
-    mounts = {each["name"]: {mount["name"] for mount in each["volumeMounts"]} for each in spec["containers"]}
+    (patch,) = documents("install/second-scheduler/deployment.yaml")
+    added = [each["value"] for each in patch if isinstance(each["value"], dict)]
+    containers = [*spec["containers"], *(each for each in added if "image" in each)]
+    mounts = {each["name"]: {mount["name"] for mount in each["volumeMounts"]} for each in containers}
     assert "extender-account" in mounts["gpu-extender"] - mounts["kube-scheduler"]
     assert "scheduler-account" in mounts["kube-scheduler"] - mounts["gpu-extender"]
-    volumes = {each["name"]: each for each in spec["volumes"]}
+    volumes = {each["name"]: each for each in [*spec["volumes"], *added]}
     assert volumes["scheduler-account"]["secret"]["secretName"] == "gpu-scheduler-token"
-    (token,) = (each for each in documents("admission/base/rbac.yaml") if each["kind"] == "Secret")
+    (token,) = (each for each in documents("install/second-scheduler/rbac.yaml") if each["kind"] == "Secret")
     assert token["metadata"]["annotations"] == {"kubernetes.io/service-account.name": SCHEDULER}
 
 
 def test_only_the_webhooks_can_be_reached_over_the_network() -> None:
-    (deployment,) = (each for each in documents("admission/base/deployment.yaml") if each["kind"] == "Deployment")
-    (policy,) = documents("admission/base/network-policies.yaml")
+    (deployment,) = (each for each in documents("install/base/deployment.yaml") if each["kind"] == "Deployment")
+    (policy,) = documents("install/base/network-policies.yaml")
     template, allowed = deployment["spec"]["template"], policy["spec"]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     assert allowed["policyTypes"] == ["Ingress", "Egress"]
@@ -193,6 +198,6 @@ def _comments(path: str) -> Iterator[list[str]]:
         block = [*block[-1:], line]
 
 
-@pytest.mark.parametrize("path", ["live/rbac.yaml", "admission/base/rbac.yaml"])
+@pytest.mark.parametrize("path", ["live/rbac.yaml", "install/second-scheduler/rbac.yaml"])
 def test_every_rule_says_what_it_is_for(path: str) -> None:
     assert list(_comments(path)) == []

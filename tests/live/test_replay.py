@@ -4,6 +4,7 @@ It exists because a journal that replays only in quiet times is worth nothing. I
 Invariant: the journal is of real processes that were killed at any point, among bursts, conflicts and lost answers.
 """
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -17,8 +18,10 @@ from accounting.policy import NodePolicy, Policies, parse_card_policy
 from accounting.vendor import NVIDIA
 from benchmarks.kill_trial import Settings, run
 from extender import config
-from extender.journal.journal import FileJournal, Start, read_journal
+from extender.cli import main
+from extender.journal.journal import FORMAT, FileJournal, Start, read_journal
 from extender.journal.recording import Recorder
+from extender.live.replaying import Replay
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
 from tests.extender import processes
@@ -226,6 +229,35 @@ def test_settings_come_from_the_journal(tmp_path: Path) -> None:
     (_, entry), *_ = read_journal(path)
     assert isinstance(entry, Start)
     assert entry.settings == settings
+
+
+# -- other versions ----------------------------------------------------------------------------------------------------
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("journal-*.jsonl.gz")), ids=lambda path: path.name)
+def test_what_an_earlier_version_wrote_is_read(path: Path, tmp_path: Path) -> None:
+    """Whatever it answered. A later version may answer otherwise; then replay says where, and reads on to there."""
+    stored = tmp_path / "journal"
+    stored.write_bytes(gzip.decompress(path.read_bytes()))
+    entries = [entry for _, entry in read_journal(str(stored))]
+    assert len(entries) == len(stored.read_text().splitlines())
+    begun = [entry for entry in entries if isinstance(entry, Start)]
+    assert [(each.version, each.format) for each in begun] == [("0.1.0", 1)] * 2
+    assert Replay(config.Settings()).run(read_journal(str(stored))).processes > 0
+
+
+def test_a_journal_says_its_format_and_a_later_one_is_refused(
+    recorded: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = json.loads(recorded[0])
+    assert (start["op"], start["format"]) == ("start", FORMAT)
+    later = tmp_path / "later"
+    later.write_text(json.dumps(start | {"format": FORMAT + 1, "version": "9.0.0"}) + "\n")
+    assert main(["replay", str(later)]) == 2
+    error = capsys.readouterr().err
+    assert error == f"error: FILE: {later}: not a journal: line 1: format 2 of 9.0.0; this version reads 1\n"
 
 
 def test_a_body_that_is_no_text_survives(tmp_path: Path) -> None:

@@ -89,6 +89,15 @@ async def test_a64_every_verb_of_a_standby_has_an_answer_that_kube_scheduler_tak
             assert api.requests.count(method="POST") == 0
 
 
+async def test_a_standby_keeps_no_connection_that_a_service_would_lead_elsewhere() -> None:
+    async with ApiServer() as api:
+        api.load([node("n1")])
+        async with standby(api) as extender:
+            for verb, body in (("filter", filter_body()), ("bind", bind_body()), ("preempt", preempt_body())):
+                async with extender.session.post(f"/{verb}", json=body) as response:
+                    assert response.headers.get("Connection") == "close"
+
+
 async def test_bodies_that_are_none_get_the_same_answers() -> None:
     async with ApiServer() as api:
         api.load([node("n1")])

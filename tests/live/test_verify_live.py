@@ -134,6 +134,15 @@ async def test_an_allocation_that_was_edited_is_a_problem_and_no_difference(text
         assert [each["object"] for each in await differences(bench)] == ["pod default/p"]
 
 
+async def test_a_pod_that_was_only_asked_about_is_no_difference() -> None:
+    async with compared(node("n1")) as bench:
+        asked = pod("never-there", memory=300)
+        asked["metadata"]["uid"] = "uid-never-there"
+        assert (await bench.scheduler.filter(asked, "n1")).passed == ["n1"]
+        assert bench.live.cluster.pod("uid-never-there") is not None
+        assert await differences(bench) == []
+
+
 async def test_an_edit_that_was_not_seen_is_a_difference() -> None:
     async with compared(node("n1")) as bench:
         await bench.scheduler.place(bench.kube.create(pod("p", memory=300)))

@@ -8,14 +8,16 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from playwright.async_api import expect
+import pytest
+from playwright.async_api import Browser, expect
 
 from tests.extender.objects import STEADY, asks, bound, container, node, phased, pod, quota
 from tests.extender.serving import Client, serving
-from tests.page.browser import Seen, looking_at, needs_chromium
+from tests.page.browser import PATIENCE_SECONDS, Seen, looking_at, needs_chromium
 
-pytestmark = needs_chromium
-expect.set_options(timeout=60_000)  # a loaded machine is no fault of the page
+# All of them in the loop of the browser.
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
+expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 OBJECTS = [
     node("gpu-a", 2),
@@ -28,16 +30,16 @@ OBJECTS = [
 
 
 @asynccontextmanager
-async def watching(width: int = 1440, *, dark: bool = False) -> AsyncIterator[tuple[Client, Seen]]:
-    async with serving(*OBJECTS) as client, looking_at(client.url, width=width, dark=dark) as seen:
+async def watching(browser: Browser, width: int = 1440, *, dark: bool = False) -> AsyncIterator[tuple[Client, Seen]]:
+    async with serving(*OBJECTS) as client, looking_at(browser, client.url, width=width, dark=dark) as seen:
         await seen.until("document.documentElement.dataset.nodes", lambda count: count == "2")
         yield client, seen
         assert seen.errors == []
         assert seen.hosts == {client.url.split("/")[2]}
 
 
-async def test_it_shows_sums_waiting_pods_and_what_would_have_to_change() -> None:
-    async with watching() as (_, seen):
+async def test_it_shows_sums_waiting_pods_and_what_would_have_to_change(browser: Browser) -> None:
+    async with watching(browser) as (_, seen):
         await expect(seen.page.locator("header")).to_contain_text("2, 3")
         panel = seen.page.get_by_role("tabpanel")
         await expect(panel).to_contain_text("default/waits")
@@ -50,8 +52,8 @@ async def test_it_shows_sums_waiting_pods_and_what_would_have_to_change() -> Non
         await expect(panel).to_contain_text("900 MiB / 3.9 GiB")
 
 
-async def test_it_follows_what_changes() -> None:
-    async with watching() as (client, seen):
+async def test_it_follows_what_changes(browser: Browser) -> None:
+    async with watching(browser) as (client, seen):
         await client.delete("holder")
         panel = seen.page.get_by_role("tabpanel")
         await expect(panel).to_contain_text("fits 1 of 2 nodes")
@@ -61,8 +63,8 @@ async def test_it_follows_what_changes() -> None:
         await expect(panel).to_contain_text("no node would take it even with every pod gone")
 
 
-async def test_a_card_opens_by_keyboard_and_closes_again() -> None:
-    async with watching() as (_, seen):
+async def test_a_card_opens_by_keyboard_and_closes_again(browser: Browser) -> None:
+    async with watching(browser) as (_, seen):
         await seen.page.locator("#grid").focus()
         said = seen.page.locator("#focused")
         await expect(said).to_contain_text("gpu-a, card 0")
@@ -80,8 +82,8 @@ async def test_a_card_opens_by_keyboard_and_closes_again() -> None:
         await expect(seen.page.locator("#grid")).to_be_focused()
 
 
-async def test_an_open_card_shows_the_phases_and_follows_them() -> None:
-    async with serving(node("n1")) as client, looking_at(client.url) as seen:
+async def test_an_open_card_shows_the_phases_and_follows_them(browser: Browser) -> None:
+    async with serving(node("n1")) as client, looking_at(browser, client.url) as seen:
         await client.create(phased())
         await seen.until("document.documentElement.dataset.nodes", lambda count: count == "1")
         await seen.page.locator("#grid").focus()
@@ -98,8 +100,8 @@ async def test_an_open_card_shows_the_phases_and_follows_them() -> None:
         assert seen.errors == []
 
 
-async def test_filters_leave_the_nodes_that_are_meant() -> None:
-    async with watching() as (_, seen):
+async def test_filters_leave_the_nodes_that_are_meant(browser: Browser) -> None:
+    async with watching(browser) as (_, seen):
         shown = seen.page.locator(".shown")
         await expect(shown).to_have_text("2 of 2 nodes")
         await seen.press("/")
@@ -114,8 +116,8 @@ async def test_filters_leave_the_nodes_that_are_meant() -> None:
         await expect(shown).to_have_text("0 of 2 nodes")
 
 
-async def test_it_fits_a_narrow_window_and_follows_the_dark_scheme() -> None:
-    async with watching(390, dark=True) as (_, seen):
+async def test_it_fits_a_narrow_window_and_follows_the_dark_scheme(browser: Browser) -> None:
+    async with watching(browser, 390, dark=True) as (_, seen):
         assert await seen.page.evaluate("document.documentElement.scrollWidth") <= 390
         ground = await seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert max(map(int, ground.removeprefix("rgb(").removesuffix(")").split(","))) < 80

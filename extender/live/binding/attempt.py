@@ -200,14 +200,14 @@ class BindAttempts:
     def _placed(self, pod: Pod, node: str) -> Placement | str:
         """Return the cards that the pod would get on the node now, or why it gets none; nothing is booked."""
         outcome = placed(self._cluster, pod, node)
-        if isinstance(outcome, str) and pod.asks:
+        if isinstance(outcome, str) and pod.concerned:
             self._cluster.events.refused.publish(pod.uid, node, outcome)
         return outcome
 
     def _assume(self, pod: Pod, attempt: _Attempt) -> Pod | str:
-        """Fit the pod on the node and book it in one step; returns the pod with its cards, or why it has none."""
-        if pod.asks:
-            # Meanwhile, waiting for a lock, the pod may have changed, been bound or been deleted.
+        """Fit the pod on the node and book it, in one step; returns it with its cards, or why not."""
+        if pod.concerned:
+            # Waiting for a lock took time: the pod may have changed, may be bound or gone.
             known = self._cluster.pod(pod.uid)
             if known is None:
                 return _GONE
@@ -222,7 +222,7 @@ class BindAttempts:
         unwritable = self._writer.refusal(booked)
         if unwritable is not None:
             return unwritable
-        if booked.allocation is not None:
+        if pod.concerned:
             self._registry.assume(booked)
         return booked
 

@@ -15,7 +15,7 @@ from accounting.node import Node
 from accounting.pod_record import State, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import QuotaTable
-from extender.cluster import Cluster
+from extender.cluster import Cluster, Heard, concerns_cards
 from extender.convert import convert_node, convert_pod, convert_quota, misnamed
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.wire import core_v1
@@ -94,7 +94,7 @@ class PodView:
         if misnamed(wire.metadata):
             return None
         pod = convert_pod(wire, self._cluster.settings)
-        if pod.terminal or not (pod.asks or pod.allocation is not None):
+        if pod.terminal or not concerns_cards(pod):
             return Seen(pod.uid, None)
         if pod.node is None:
             return Seen(pod.uid, _PodValue(pod.key, None, (), None))
@@ -121,7 +121,7 @@ class PodView:
     def cached(self, identity: str) -> _PodValue | None:
         """What the cache holds for a pod."""
         pod = self._cluster.pod(identity)
-        if pod is None or pod.terminal or not (pod.asks or pod.allocation is not None):
+        if pod is None or pod.terminal or not concerns_cards(pod):
             return None
         record = self._cluster.cache.pods.get(identity)
         if record is None:
@@ -131,15 +131,19 @@ class PodView:
     def agrees(self, identity: str, value: _PodValue | None) -> bool:
         """Whether both are equal, or the allocation was changed after the Binding, which is a problem by itself.
 
-        Of such a pod the cache keeps on purpose what was read before, per card the larger of both.
+        Of such a pod the cache keeps on purpose what was read before, per card the larger of both. A pod of which only
+        a question told holds nothing, and nobody tells of its deletion: that it is gone is no difference.
         """
         cached, record = self.cached(identity), self._cluster.cache.pods.get(identity)
-        if cached == value:
+        if cached == value or (value is None and self._is_only_asked_about(identity)):
             return True
         if cached is None or value is None or record is None or record.problem is None or not record.readable:
             return False
         same = (cached.key, cached.node, cached.state) == (value.key, value.node, value.state)
         return same and _covers(cached.held, value.held)
+
+    def _is_only_asked_about(self, identity: str) -> bool:
+        return identity not in self._cluster.cache.pods and self._cluster.registry.is_heard_of(identity, Heard.QUESTION)
 
     def is_open(self, identity: str) -> bool:
         """Return whether its bind is being decided."""

@@ -5,8 +5,19 @@ It must not know pods.
 
 from extender.live.leading.election import LeaderElector
 from extender.live.leading.following import LeaseFollower
+from extender.live.leading.label import LeaderLabel, OwnPod
 from extender.live.leading.leadership import Leadership, LeaseHolder, SoleLeader
 from extender.live.leading.lease import LeaseSettings
 from extender.live.leading.predecessors import Predecessors
 
-__all__ = ["LeaderElector", "Leadership", "LeaseFollower", "LeaseHolder", "LeaseSettings", "Predecessors", "SoleLeader"]
+__all__ = [
+    "LeaderElector",
+    "LeaderLabel",
+    "Leadership",
+    "LeaseFollower",
+    "LeaseHolder",
+    "LeaseSettings",
+    "OwnPod",
+    "Predecessors",
+    "SoleLeader",
+]

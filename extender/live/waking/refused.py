@@ -21,11 +21,13 @@ class GroupKey(NamedTuple):
 
     demand: Demand
     quota: QuotaKey
+    launcher: str = ""
+    """UID of a pod that asks for whole devices: which VMI lists it decides what it adds."""
 
     @classmethod
     def of(cls, pod: Pod) -> "GroupKey":
         """Return a pod's key."""
-        return cls(Demand.of(pod), QuotaKey.of(pod))
+        return cls(Demand.of(pod), QuotaKey.of(pod), pod.uid if pod.raw else "")
 
 
 class Rank(NamedTuple):

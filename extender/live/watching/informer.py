@@ -38,7 +38,7 @@ class PodInformer:
         rows = allocation_of(pod, pod.allocation_text, settings) if by_read else None
         if not registry.tell_again(pod, heard):
             held = rows if by_read else held_or_rows(pod, pod.allocation_text, settings)
-            if pod.terminal or not (pod.asks or held is not None):
+            if pod.terminal or not (pod.concerned or held is not None):
                 registry.tell_cardless(pod)
                 return pod.with_allocation(rows)
             registry.tell(pod, heard, held)

@@ -1,0 +1,20 @@
+"""What happens when the browser of the tests itself does not work.
+
+It exists because such a browser once took five minutes for each test. It must not need one. Invariant: the reason is in
+the browser's own words, and comes without a wait for a time to pass.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.page.browser import BrowserFailed, chromium
+
+
+async def test_a_browser_that_does_not_start_says_why_at_once(tmp_path: Path) -> None:
+    program = tmp_path / "broken"
+    program.write_text("#!/bin/sh\necho 'no room in /dev/shm' >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(BrowserFailed, match="no room in /dev/shm"):
+        async with chromium(str(program)):
+            pass

@@ -11,8 +11,20 @@ from collections.abc import Sequence
 
 from extender import __version__
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
-from extender.commands import account, certs, explain, replay, scheduler_config, serve, simulate, verify, webhooks
+from extender.commands import (
+    account,
+    certs,
+    explain,
+    replay,
+    scheduler_config,
+    serve,
+    simulate,
+    usage,
+    verify,
+    webhooks,
+)
 from extender.commands.arguments import (
+    add_launcher_account,
     add_logs,
     add_trusted_account,
     namespace,
@@ -233,3 +245,4 @@ def _add_admission(parser: argparse.ArgumentParser) -> None:
         "--runtime-class-name", default=defaults.runtime_class, metavar="NAME", help="given to pods with a share"
     )
     add_trusted_account(group)
+    add_launcher_account(group)

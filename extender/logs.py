@@ -2,7 +2,7 @@
 
 `accounting` must not use it. Invariants: a message is a constant text, and variable parts are keys with stable names;
 every line has the configured format, those of libraries and tracebacks included; in text format no line has control
-characters for a terminal, and only an entry's first line looks like an entry.
+characters for a terminal, and only an entry's first line looks like an entry; logging never raises.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ def _short(_logger: object, _method: str, event: EventDict) -> EventDict:
 class _StandardError:
     """Writes lines to what standard error is now.
 
-    A line that cannot be written is lost: a reader of the log that is gone must not fail the request that logs.
+    A line that cannot be written is lost, so that a request does not fail because the log's reader is gone.
     """
 
     def __init__(self, *_: object) -> None:

@@ -43,7 +43,7 @@ def configurations(
 ) -> list[Json]:
     """Return the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
-    `raw_keys`: of whole devices, whose budgets are judged for pods and for VMs.
+    `raw_keys`: resource names of whole devices, whose budgets are checked for pods and VMs.
     """
     accounts = sorted(settings.trusted_accounts)
     mutating = _webhook("mutate", "/mutate", target, ["CREATE"], ["pods"], [_asks(vendors)])
@@ -129,7 +129,7 @@ def _asks(vendors: tuple[Vendor, ...]) -> Json:
     )
 
 
-def _concerns_cards(vendors: tuple[Vendor, ...]) -> Json:
+def _concerns_cards(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> Json:
     """Return the condition: a container's resource or an annotation is managed or may be meant as managed."""
     names = dict.fromkeys(name for vendor in vendors for name in vendor.resources)
     parts = _parts_of(names)

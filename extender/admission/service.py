@@ -218,7 +218,9 @@ class Admission:
         return request.user in self.settings.trusted_accounts
 
     def _is_advertised(self, name: str) -> bool:
-        """Whether some node has a resource of this name; asked only about names close to managed ones."""
+        """Whether some node or DeviceClass has this name; asked only about names close to managed ones."""
+        if name in self.cluster.settings.raw_keys or self.cluster.device_classes.maps(name):
+            return True
         return any(name in node.resource_names for node in self.cluster.cache.nodes.values())
 
     def _asks(self, written: Written) -> bool:
@@ -226,7 +228,7 @@ class Admission:
 
 
 def _what(request: wire.Request) -> tuple[str, str]:
-    """Return the operation and the resource; pods of other API groups do not count as pods."""
+    """Return the operation and the resource with its group; pods of other groups do not count as pods."""
     group = request.resource.group if request.resource is not None else None
     return request.operation or "", f"{request.target}.{group}" if group else request.target
 

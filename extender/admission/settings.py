@@ -54,6 +54,9 @@ class AdmissionSettings:
     """Deny by default: with a misspelt memory limit the pod would get a whole card, or never be scheduled."""
     runtime_class: str = ""
     """The runtime class for pods with a share that name none; empty: none is set."""
+    launcher_accounts: frozenset[str] = frozenset({"system:serviceaccount:kubevirt:kubevirt-controller"})
+    """The accounts that create the pods of VMs. Filter checks the budgets of these, when the VMI may have listed
+    them."""
     trusted_accounts: frozenset[str] = frozenset(
         {
             "system:serviceaccount:kube-system:gpu-extender",

@@ -50,7 +50,8 @@ def near_misses(
 ) -> Iterator[Finding]:
     """Yield a finding per resource whose name is close to a managed one.
 
-    A name that some node advertises is not a misspelling (nvidia.com/pgpu of sandboxed containers).
+    A name that some node advertises or a DeviceClass maps is not a misspelling (nvidia.com/pgpu of sandboxed
+    containers).
     """
     for part, quantities in (("limits", written.limits), ("requests", written.requests)):
         for name, value in quantities.items():

@@ -8,6 +8,7 @@ import argparse
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings
 from extender.logs import LEVELS
 from extender.wire.names import why_no_label, why_no_subdomain
@@ -15,6 +16,21 @@ from extender.wire.names import why_no_label, why_no_subdomain
 _INT32_MAX = 2**31 - 1
 
 # -- options ----------------------------------------------------------------------------------------------------------
+
+
+def add_service(parser: argparse.ArgumentParser) -> None:
+    """Add the address of the webhooks for the API server."""
+    parser.add_argument(
+        "--service", type=object_name, default=Target().service, metavar="NAME", help="of the webhook port"
+    )
+    parser.add_argument("--url", type=https_url, metavar="URL", help="https://HOST:PORT, instead of the service")
+
+
+def add_launcher_account(parser: argparse._ActionsContainer) -> None:
+    """Add the accounts that create the pods of VMs."""
+    accounts = ", ".join(sorted(AdmissionSettings().launcher_accounts))
+    text = f"creates the pods of VMs, whose budgets filter judges, repeatable; default: {accounts}"
+    parser.add_argument("--launcher-account", action="append", type=account_name, metavar="USER", help=text)
 
 
 def add_trusted_account(parser: argparse._ActionsContainer) -> None:

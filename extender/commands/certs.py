@@ -14,7 +14,18 @@ from pathlib import Path
 
 import orjson
 
-from extender.commands.arguments import add_logs, add_output, days, host, natural, object_name, path
+from extender.commands.arguments import (
+    add_logs,
+    add_output,
+    add_service,
+    add_trusted_account,
+    days,
+    host,
+    natural,
+    object_name,
+    path,
+    seconds,
+)
 from extender.commands.certs_plan import AUTHORITIES, CERTIFICATE, KEY, Files, Plan, make_plan
 from extender.commands.common import print_lines
 from extender.config import Settings
@@ -44,12 +55,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--renew-before-days", type=natural, default=120, metavar="DAYS", help="renew what ends sooner; default: 120"
     )
+    parser.add_argument(
+        "--issued-by-others",
+        action="store_true",
+        help="the Secret is somebody else's, such as cert-manager's: never write it, only trust its ca.crt",
+    )
+    parser.add_argument(
+        "--webhooks",
+        action="store_true",
+        help="give the webhook configurations their webhooks, once the extender answers by this certificate",
+    )
+    add_service(parser)
+    add_trusted_account(parser)
+    parser.add_argument(
+        "--every", type=seconds, default=0.0, metavar="SECONDS", help="stay, and look again so often; default: once"
+    )
     add_logs(parser)
     add_output(parser)
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace, _settings: Settings) -> int:
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Make or renew the certificate if it is due. Raises `InputError`."""
     configure_logs(json=arguments.log_format == "json", level=arguments.log_level)
     if arguments.directory is not None:

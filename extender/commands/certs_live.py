@@ -44,12 +44,87 @@ class _Secret(NamedTuple):
     version: str
 
 
-class CertsError(InputError):
-    """The API server refused a request. Reported in one line like bad input, because a Job shows nothing else."""
+class Outcome(NamedTuple):
+    """The result of one run."""
+
+    why: str
+    """Why there is a new certificate; "" if none was due."""
+    files: Files
+    off: str = ""
+    """Why the webhooks are not on yet; "" if they are on, or if that was not asked for."""
 
 
-async def renew_secret(arguments: argparse.Namespace) -> tuple[str, Files]:
-    """Renew the pair if it is due. Returns why, "" if it was not, and the present pair. Raises `InputError`."""
+async def renew_secret(arguments: argparse.Namespace, settings: Settings | None = None) -> Outcome:
+    """Renew the pair once, if it is due. Raises `InputError`."""
+    run = _made(arguments, settings or Settings())
+    client = await connect(arguments.kubeconfig)
+    try:
+        return await run.once(client)
+    finally:
+        await client.close()
+
+
+async def renew_every(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Renew the pair whenever it is due, until SIGTERM or SIGINT. Raises `InputError` only for bad flags."""
+    run = _made(arguments, settings)
+    client = await connect(arguments.kubeconfig)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    try:
+        while not stopped.is_set():
+            seconds = await _looked(run, client, arguments.every)
+            try:
+                async with asyncio.timeout(seconds):
+                    await stopped.wait()
+            except TimeoutError:
+                continue
+    finally:
+        await client.close()
+
+
+async def _looked(run: "_Run", client: KubeClient, seconds: float) -> float:
+    """Run once and log the result; returns the seconds until the next run."""
+    try:
+        outcome = await run.once(client)
+    except CertsError as error:
+        logger().error("certificate was not looked after", why=str(error))
+        return min(seconds, _RETRY_SECONDS)
+    if outcome.why:
+        logger().info("new certificate", why=outcome.why)
+    if outcome.off:
+        logger().info("webhooks are off", why=outcome.off)
+        return min(seconds, _RETRY_SECONDS)
+    return seconds
+
+
+class _Run(NamedTuple):
+    """What the flags ask for."""
+
+    namespace: str
+    name: str
+    configurations: list[str]
+    plan: Plan | None
+    """None if somebody else issues the certificate."""
+    wanted: list[list[dict[str, Any]]] | None
+    """The webhooks to turn on; None: they stay as they are."""
+    address: str
+
+    async def once(self, client: KubeClient) -> Outcome:
+        """Do what is due. Raises `CertsError`."""
+        why, files = await _Renewal(client, self.namespace, self.name, self.configurations, self.plan).run()
+        if self.wanted is None:
+            return Outcome(why, files)
+        for name in self.configurations:
+            webhooks = Webhooks(client, name, self.wanted, self.address)
+            off = await webhooks.turn_on(files.authorities, datetime.now(UTC))
+            if off:
+                return Outcome(why, files, off)
+        return Outcome(why, files)
+
+
+def _made(arguments: argparse.Namespace, settings: Settings) -> _Run:
+    """Return the run that the flags ask for. Raises `InputError`."""
     namespace, slash, name = arguments.secret.partition("/")
     if not slash or why_no_label(namespace) or why_no_subdomain(name):
         raise InputError("--secret", arguments.secret, "must be NAMESPACE/NAME")
@@ -86,8 +161,7 @@ class _Renewal:
         for _ in range(_TRIES):
             now = datetime.now(UTC)
             secret = await self._read()
-            why = self._plan.due(secret.files, now)
-            files = self._plan.renewed(secret.files, now) if why else secret.files
+            why, files = self._due(secret.files, now)
             # Before the Secret, so that the served certificate is never newer than the trusted authorities.
             await self._trust(files.authorities, now)
             if not why or await self._write(files, secret.version):

@@ -21,6 +21,9 @@ from extender.config import Settings
 from extender.convert import InputError
 from extender.wire.names import why_no_subdomain
 
+#: What stands behind the slash of a qualified name.
+_RESOURCE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
 
 def add_defaults(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""

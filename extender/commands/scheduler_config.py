@@ -27,6 +27,9 @@ _ADVERTISED = """\
   # free of races, and it lets preemption find victims: with true, preemption for a shortage of GPUs finds none.
 """
 _NOT_ADVERTISED = '  # Nodes do not advertise the others. With false every node would be "Insufficient" for them.\n'
+_WHOLE = """\
+  # Whole devices. Nodes advertise them and kube-scheduler counts them, but neither what VMs hold nor budgets.
+"""
 _PRIORITY = """\
   # The priority of the work on the card. The extender ignores it, but without this entry kube-scheduler would look for
   # it on the nodes.

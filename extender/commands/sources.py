@@ -10,6 +10,7 @@ from accounting.pod import Pod
 from extender.cluster import Cluster
 from extender.commands.arguments import path
 from extender.commands.common import read_cluster
+from extender.commands.raw_budgets import RawBudgetFile
 from extender.config import Settings
 from extender.convert import InputError
 

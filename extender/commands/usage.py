@@ -1,7 +1,8 @@
-"""Usage records of a process that serves: added up now and then, kept in a file, closed when their owners are gone.
+"""Usage records of a serving process: added up at intervals, kept in a file, closed when their owners are gone.
 
-It must not count. Invariants: a file that cannot be read keeps the process from starting, so that it is never written
-over; it is replaced as a whole or not at all; the event loop is never kept for more than a few milliseconds.
+It must not compute amounts. Invariants: if the file cannot be read the process does not start, so that it is never
+overwritten; the file is replaced as a whole or not at all; the event loop is never blocked for more than a few
+milliseconds.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from accounting.holders import Record
 from extender.cluster import Cluster
-from extender.commands.defaults import natural, path
+from extender.commands.arguments import natural, path
 from extender.convert import InputError, read_usage, usage_lines
 from extender.logs import logger
 

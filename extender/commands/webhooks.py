@@ -14,7 +14,7 @@ import yaml
 
 from extender.admission.configurations import Target, configurations
 from extender.admission.settings import AdmissionSettings, managed_vendors
-from extender.commands.arguments import add_trusted_account, https_url, namespace, object_name, path
+from extender.commands.arguments import add_service, add_trusted_account, namespace, object_name, path
 from extender.config import Settings
 from extender.convert import InputError
 
@@ -35,10 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     target = Target()
     parser.add_argument("--namespace", type=namespace, default=target.namespace, help="the extender's own")
-    parser.add_argument(
-        "--service", type=object_name, default=target.service, metavar="NAME", help="of the webhook port"
-    )
-    parser.add_argument("--url", type=https_url, metavar="URL", help="https://HOST:PORT, instead of the service")
+    add_service(parser)
     ca = parser.add_mutually_exclusive_group()
     ca.add_argument("--ca-file", type=path, metavar="FILE", help="PEM, written into caBundle")
     ca.add_argument("--cert-manager", type=object_name, metavar="CERTIFICATE", help="let cert-manager write caBundle")

@@ -159,7 +159,7 @@ def _described(schema: Json, before: str = "") -> Iterator[str]:
     [
         ({"mode": "daemon"}, "mode"),
         ({"modes": "sidecar"}, "modes"),
-        ({"scheduler": {"replicas": 0}}, "replicas"),
+        ({"scheduler": {"replicas": -1}}, "replicas"),
         ({"scheduler": {"replicas": "3"}}, "replicas"),
         ({"resourceName": "gpu"}, "resourceName"),
         ({"scheduler": {"extender": {"extraArgs": ["claims"]}}}, "extraArgs"),

@@ -149,8 +149,7 @@ async def roll(old: Path, new: Path, rate: float, folder: Path) -> dict[str, Any
         kubeconfig = write_kubeconfig(folder / "kc", api.url)
         replicas = [Replica(f"old-{number}", old, kubeconfig, "old") for number in range(REPLICAS)]
         try:
-            for each in replicas:
-                await each.start()
+            await asyncio.gather(*(each.start() for each in replicas))
             scheduler = Scheduler(replicas, names)
             while await scheduler._ready() is None:
                 await asyncio.sleep(0.05)
@@ -212,7 +211,9 @@ async def _replace(replicas: list[Replica], new: Path, kubeconfig: Path) -> int:
 
 def unpacked(commit: str, folder: Path) -> Path:
     """The code of a commit."""
-    packed = subprocess.run(["git", "archive", commit, "accounting", "extender"], cwd=ROOT, check=True, capture_output=True)
+    packed = subprocess.run(
+        ["git", "archive", commit, "accounting", "extender"], cwd=ROOT, check=True, capture_output=True
+    )
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return folder

@@ -146,7 +146,9 @@ def _admission(arguments: argparse.Namespace) -> AdmissionSettings:
 class _Renewal:
     """One run."""
 
-    def __init__(self, client: KubeClient, namespace: str, name: str, configurations: list[str], plan: Plan | None) -> None:
+    def __init__(
+        self, client: KubeClient, namespace: str, name: str, configurations: list[str], plan: Plan | None
+    ) -> None:
         self._client = client
         self._namespace, self._name = namespace, name
         self._collection = api_path(SECRETS, namespace=namespace)
@@ -173,7 +175,9 @@ class _Renewal:
             why = self._plan.due(found, now)
             return why, self._plan.renewed(found, now) if why else found
         if not found.authorities or not found.certificate:
-            raise CertsError("--secret", f"{self._namespace}/{self._name}", f"has no {CERTIFICATE} and {AUTHORITIES} yet")
+            raise CertsError(
+                "--secret", f"{self._namespace}/{self._name}", f"has no {CERTIFICATE} and {AUTHORITIES} yet"
+            )
         return "", found
 
     async def _read(self) -> _Secret:

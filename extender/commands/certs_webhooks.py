@@ -80,9 +80,7 @@ class Webhooks:
         why = await asyncio.to_thread(readiness, self._address, authorities)
         if not why:
             for kind, each, wanted in off:
-                await write_configuration(
-                    self._client, kind, self._name, _operations(each, wanted, authorities, now)
-                )
+                await write_configuration(self._client, kind, self._name, _operations(each, wanted, authorities, now))
         return why
 
 
@@ -124,4 +122,3 @@ def _operations(found: Json, wanted: list[Json], authorities: bytes, now: dateti
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},
         {"op": "add", "path": "/webhooks", "value": webhooks},
     ]
-

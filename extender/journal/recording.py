@@ -20,7 +20,9 @@ class Recorder:
 
     def __init__(self, journal: Journal, settings: Settings) -> None:
         self._journal = journal
-        journal.write({"op": "start", "format": FORMAT, "version": __version__, "settings": msgspec.to_builtins(settings)})
+        journal.write(
+            {"op": "start", "format": FORMAT, "version": __version__, "settings": msgspec.to_builtins(settings)}
+        )
 
     def subscribe(self, events: told.Events) -> None:
         """Record these events from now on."""

@@ -174,8 +174,6 @@ async def test_it_stays_and_looks_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--webhooks", "--every=5", "--issued-by-others", "--url=https://h:1"])
-def test_flags_of_a_secret_are_refused_for_files(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, flag: str
-) -> None:
+def test_flags_of_a_secret_are_refused_for_files(capsys: pytest.CaptureFixture[str], tmp_path: Path, flag: str) -> None:
     assert main(["certs", "--directory", str(tmp_path), "--host", "h", flag]) == 2
     assert f"error: {flag.partition('=')[0]}: " in capsys.readouterr().err

@@ -138,7 +138,11 @@ def test_helm_installs_and_upgrades_and_a_failed_install_lets_pods_in(bare: Cont
         assert _webhooks(bare) == 0
         _lets_pods_in(bare)
         # The next version has other images and other flags.
-        more = ("--set=global.imageTag=9.9.9", "--set=scheduler.kubeScheduler.image.tag=v1.99.0", "--set=mode=leader-election")
+        more = (
+            "--set=global.imageTag=9.9.9",
+            "--set=scheduler.kubeScheduler.image.tag=v1.99.0",
+            "--set=mode=leader-election",
+        )
         for change in (more[:1], more[:2], more):
             done = _run(bare, helm, "upgrade", *given, *change)
             assert done.returncode == 0, done.stderr

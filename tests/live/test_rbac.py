@@ -121,7 +121,9 @@ async def test_who_follows_the_schedulers_lease_reads_it_only() -> None:
         await eventually(lambda: api.requests.count(resource="leases") > 3)
         await extender.kill()
         of_leases = {each for each in requested(api) if each.resource == "leases"}
-    assert of_leases == {each for each in rules_of(EXTENDER, "install/second-scheduler/rbac.yaml") if each.name == SCHEDULER}
+    assert of_leases == {
+        each for each in rules_of(EXTENDER, "install/second-scheduler/rbac.yaml") if each.name == SCHEDULER
+    }
 
 
 async def test_a_handshake_patches_a_node_whatever_the_lock_mode() -> None:

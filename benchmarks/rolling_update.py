@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tests.extender.objects import node, pod
 from tests.extender.serving import asked, binding
 from tests.live.harness import Kube
 from tests.live.harness_audit import Audit
+from tests.virtual_time import until
 
 ROOT = Path(__file__).resolve().parents[1]
 REPLICAS = 3
@@ -63,8 +65,10 @@ class Replica:
         assert found is not None, f"{self.name} ended at its start"
         self.url = found[0].decode()
         self.session = await self._stack.enter_async_context(aiohttp.ClientSession(self.url))
-        while await self.get("/api/v1/nodes") is None:
-            await asyncio.sleep(0.05)
+        await until(self._has_read_the_cluster)
+
+    async def _has_read_the_cluster(self) -> bool:
+        return await self.get("/api/v1/nodes") is not None
 
     async def get(self, path: str) -> bytes | None:
         """The body of a 200."""
@@ -73,7 +77,7 @@ class Replica:
                 return await response.read() if response.status == 200 else None
         return None
 
-    async def post(self, verb: str, body: Any) -> dict[str, Any]:
+    async def post(self, verb: str, body: object) -> dict[str, Any]:
         """An answer, an Error where there is none."""
         try:
             async with self.session.post(f"/{verb}", data=orjson.dumps(body)) as response:
@@ -102,7 +106,7 @@ class Scheduler:
 
     async def place(self, made: dict[str, Any]) -> None:
         """Place a pod, however often it takes."""
-        while not await self._tried(made):
+        while not await self._tried(made):  # noqa: ASYNC110 - nobody tells a scheduler when to try again
             await asyncio.sleep(RETRY_SECONDS)
         self.bound += 1
 
@@ -110,7 +114,7 @@ class Scheduler:
         async with self._one:
             # Over a connection that is kept, to where it led last; after an Error a new one goes to whoever is ready.
             if self._last is None:
-                self._last = await self._ready()
+                self._last = await self.ready()
             asked_one = self._last
             if asked_one is None:
                 self.errors["filter: no replica is ready"] += 1
@@ -133,7 +137,11 @@ class Scheduler:
         self.errors[f"{verb}: {error.partition(':')[0][:60]}"] += 1
         self._last = None
 
-    async def _ready(self) -> Replica | None:
+    async def has_a_leader(self) -> bool:
+        """Whether a replica leads."""
+        return await self.ready() is not None
+
+    async def ready(self) -> Replica | None:
         for each in list(self._replicas):
             if await each.get("/readyz") is not None:
                 return each
@@ -151,8 +159,7 @@ async def roll(old: Path, new: Path, rate: float, folder: Path) -> dict[str, Any
         try:
             await asyncio.gather(*(each.start() for each in replicas))
             scheduler = Scheduler(replicas, names)
-            while await scheduler._ready() is None:
-                await asyncio.sleep(0.05)
+            await until(scheduler.has_a_leader)
             load = asyncio.create_task(_load(kube, scheduler, rate))
             await asyncio.sleep(2)
             began = time.monotonic()
@@ -168,7 +175,7 @@ async def roll(old: Path, new: Path, rate: float, folder: Path) -> dict[str, Any
             await asyncio.gather(*(each.end() for each in replicas))
         audit.close()
         moments = scheduler.answered
-        gaps = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+        gaps = [after - before for before, after in pairwise(moments)]
         pods = kube.pods()
         return {
             "replicas": REPLICAS,

@@ -203,8 +203,8 @@ class JournaledSink:
 def read_journal(path: str) -> Iterator[tuple[int, Entry]]:
     """Yield (line number, entry).
 
-    Raises OSError, and ValueError naming a line that is no entry, or begins a journal of a later format; a cut line at the end of the file, or before the next
-    process began, is passed over.
+    Raises OSError, and ValueError naming a line that is no entry, or begins a journal of a later format; a cut line at
+    the end of the file, or before the next process began, is passed over.
     """
     decoder = msgspec.json.Decoder(Entry)
     bad: ValueError | None = None

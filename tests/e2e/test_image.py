@@ -153,7 +153,7 @@ def _parts(flag: str) -> tuple[str, str, str]:
 
 
 def _certificate(folder: Path) -> None:
-    command = [sys.executable, "-m", "extender", "certs", "--directory", folder, "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "extender", "certs", "--directory", str(folder), "--host", "127.0.0.1"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     for each in folder.iterdir():
         os.chown(each, 65532, 65532)

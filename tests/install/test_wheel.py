@@ -63,7 +63,7 @@ def environment(path: str = "") -> dict[str, str]:
 
 def build(source: Path, target: Path, *kinds: str) -> None:
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-d", target, *(f"-t{kind}" for kind in kinds)],
+        [sys.executable, "-m", "hatchling", "build", "-d", str(target), *(f"-t{kind}" for kind in kinds)],
         cwd=source,
         capture_output=True,
         check=True,
@@ -80,8 +80,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     (made.folder / "elsewhere").mkdir()
     # A path that is added so is not searched for further .pth files, such as that of an editable installation.
     (made.packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
-    pip = [sys.executable, "-m", "pip", "--python", made.folder / "bin" / "python", "install", "--quiet"]
-    subprocess.run([*pip, "--no-deps", "--no-index", "--no-compile", wheel], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(made.folder / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", "--no-compile", str(wheel)], check=True)
     return made
 
 

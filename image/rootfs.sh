@@ -10,7 +10,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 app=$target/opt/gpu-extender
 
 # Unpacked, never configured: nothing runs as root in it, and there is no dpkg database to update.
-mmdebstrap --quiet --mode=root --variant=extract --include=python3-minimal,libpython3-stdlib,ca-certificates \
+mmdebstrap --quiet --mode=root --variant=extract --include=python3-minimal,libpython3-stdlib,libstdc++6,ca-certificates \
     --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
@@ -38,7 +38,11 @@ $install --no-index "$wheel"
 
 # Tests and stubs of dependencies, headers, and what only installing needs.
 find "$app" -depth \( -name tests -o -name _tests -o -name test -o -name include \) -type d -exec rm -rf {} +
-find "$app" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name '*.a' \) -type f -delete
+find "$app" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name '*.c' -o -name '*.a' -o -name '*.hash' \) -type f -delete
+# Packages that only installing a package needs, and what the C library reads for old character sets.
+(cd "$target" && rm -rf usr/bin/c_rehash usr/bin/deb* usr/bin/dpkg* usr/bin/openssl usr/bin/py3* usr/bin/tar usr/bin/update-* \
+    usr/sbin usr/share/perl5 usr/share/debconf usr/share/dpkg usr/share/python3 usr/lib/*/gconv usr/lib/*/libdb-5.3.so \
+    usr/lib/*/perl* usr/share/pixmaps usr/share/polkit-1 usr/lib/python3/dist-packages)
 rm -rf "$app/bin" "$target/var/cache" "$target/var/lib/apt" "$target/var/lib/dpkg" "$target/usr/share/ca-certificates" \
     "$target/usr/lib/apt" "$target/etc/apt" "$target/dev" "$target/tmp" "$target/var/log"
 mkdir -p "$target/dev" "$target/proc" "$target/sys" "$target/tmp" "$target/var/run" "$target/usr/local/bin"
@@ -52,6 +56,11 @@ from extender.entry import main
 sys.exit(main())
 END
 chmod 755 "$target/usr/local/bin/gpu-extender"
-# Bytecode cannot be written later: the root is read-only.
-"$pip/bin/python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$version" &&
-    "$pip/bin/python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$app" || true
+# Bytecode cannot be written later: the root is read-only. Of dependencies it is all that is kept.
+if "$pip/bin/python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$version"; then
+    "$pip/bin/python" -m compileall -q --invalidation-mode unchecked-hash "$app/accounting" "$app/extender"
+    "$pip/bin/python" -m compileall -q -b -x "^$app/(accounting|extender)/" --invalidation-mode unchecked-hash "$app"
+    find "$app" -name '*.py' -not -path "$app/accounting/*" -not -path "$app/extender/*" -delete
+else
+    echo "image/rootfs.sh: no bytecode: this is no Python $version" >&2
+fi

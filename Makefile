@@ -27,7 +27,7 @@ CHECK := import sys; \
     sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak e2e venv clean help
+.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak e2e venv clean help wheel lock image image-check
 
 run: $(RUNNING) ## serve an example cluster on 127.0.0.1:8888
 	$(BIN)/gpu-extender serve $(ARGS)
@@ -70,6 +70,26 @@ soak: $(TOOLS) ## the long forms: a million random events each of cards and quot
 
 e2e: $(TOOLS) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)
 	$(BIN)/python -m tests.e2e $(ARGS)
+
+wheel: $(TOOLS) ## build the wheel, the source distribution and the CycloneDX SBOM into dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(INSTALL) --quiet --editable '.[release]'
+	$(BIN)/cyclonedx-py requirements image/requirements.lock --pyproject pyproject.toml --mc-type application \
+	    --output-reproducible --of JSON -o dist/sbom.cdx.json
+
+lock: $(TOOLS) ## write image/requirements.lock anew, with the hashes of every file
+	$(INSTALL) --quiet --editable '.[release]'
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-annotate --no-emit-index-url \
+	    --no-emit-trusted-host --no-emit-find-links --allow-unsafe -o image/requirements.lock pyproject.toml
+
+image: wheel ## build the container image gpu-extender:VERSION, with podman, docker or buildah
+	@engine=$$(command -v podman || command -v docker || command -v buildah) || \
+	    { echo 'error: no podman, docker or buildah; `make image-check` needs none' >&2; exit 1; }; \
+	"$$engine" build -f image/Containerfile -t "gpu-extender:$$($(BIN)/gpu-extender --version | cut -d ' ' -f 2)" .
+
+image-check: $(TOOLS) ## build the image's root file system without an engine, and run it as the manifests say (root, mmdebstrap)
+	$(BIN)/python -m tests.e2e --newest --scenario image $(ARGS)
 
 venv: $(TOOLS) ## make or refresh the virtual environment only, with the tools for developing
 

@@ -1,6 +1,6 @@
 """`python -m extender`: the same as the command `gpu-extender`."""
 
-from extender.cli import main
+from extender.entry import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

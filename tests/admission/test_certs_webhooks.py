@@ -18,6 +18,7 @@ from extender.commands import certs_live
 from extender.config import Settings
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
+from tests.virtual_time import until
 
 pytestmark = pytest.mark.real_time
 
@@ -54,8 +55,10 @@ class Installing:
         return [webhook for each in found for webhook in each.get("webhooks", [])]
 
     async def until_on(self) -> None:
-        while len(await self.webhooks()) < 5:
-            await asyncio.sleep(0.02)
+        await until(self._is_on)
+
+    async def _is_on(self) -> bool:
+        return len(await self.webhooks()) == 5
 
     async def answer(self) -> None:
         """Serve /readyz by the certificate of the Secret, as the extender does once its volume is there."""

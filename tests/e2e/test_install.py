@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.admitting import extender
+from accounting.vendor import NVIDIA
+from extender.admission.configurations import Target, configurations
+from extender.admission.settings import AdmissionSettings
 from tests.e2e.clients import find_client
 from tests.e2e.control_plane import ControlPlane
 from tests.extender.objects import asks, container
 from tests.install.rendering import COMPONENTS, INSTALL, MODES, Objects, by_helm, by_kustomize, values_of
 
-pytestmark = [pytest.mark.scenario("install"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.scenario("install")
 
 Json = dict[str, Any]
 NAMESPACE = "gpu-system"
@@ -151,28 +153,27 @@ def test_helm_installs_and_upgrades_and_a_failed_install_lets_pods_in(bare: Cont
     _nothing_is_left(bare)
 
 
-def test_kubectl_installs_and_upgrades(bare: ControlPlane, kubectl: Path, tmp_path: Path) -> None:
-    for mode in MODES:
-        tags = [tmp_path / f"{mode}-{tag}" for tag in ("1.0.0", "2.0.0")]
-        for folder in tags:
-            folder.mkdir()
-            by_kustomize(kubectl, mode, (), folder)
-            path = folder / "kustomization.yaml"
-            asked = yaml.safe_load(path.read_text())
-            asked["images"] = [{"name": "gpu-extender", "newTag": folder.name.rpartition("-")[2]}]
-            path.write_text(yaml.safe_dump(asked))
-        try:
-            for folder in tags:
-                done = _run(bare, kubectl, "apply", "-k", str(folder))
-                assert done.returncode == 0, done.stderr
-            if mode != "embedded":
-                assert _webhooks(bare) == 0
-                _lets_pods_in(bare)
-                _switched_on_stays_on(bare, lambda: _run(bare, kubectl, "apply", "-k", str(tags[0])))  # noqa: B023
-        finally:
-            done = _run(bare, kubectl, "delete", "--wait=false", "-k", str(tags[-1]))
-        assert done.returncode == 0, done.stderr
-        _nothing_is_left(bare)
+@pytest.mark.parametrize("mode", MODES)
+def test_kubectl_installs_and_upgrades(bare: ControlPlane, kubectl: Path, mode: str, tmp_path: Path) -> None:
+    for tag in ("1.0.0", "2.0.0"):
+        folder = tmp_path / tag
+        folder.mkdir()
+        by_kustomize(kubectl, mode, (), folder)
+        path = folder / "kustomization.yaml"
+        images = {"images": [{"name": "gpu-extender", "newTag": tag}]}
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | images))
+    try:
+        for tag in ("1.0.0", "2.0.0"):
+            done = _run(bare, kubectl, "apply", "-k", str(tmp_path / tag))
+            assert done.returncode == 0, done.stderr
+        if mode != "embedded":
+            assert _webhooks(bare) == 0
+            _lets_pods_in(bare)
+            _switched_on_stays_on(bare, lambda: _run(bare, kubectl, "apply", "-k", str(tmp_path / "1.0.0")))
+    finally:
+        done = _run(bare, kubectl, "delete", "--wait=false", "-k", str(tmp_path / "2.0.0"))
+    assert done.returncode == 0, done.stderr
+    _nothing_is_left(bare)
 
 
 def _lets_pods_in(plane: ControlPlane) -> None:
@@ -196,7 +197,7 @@ def _webhooks(plane: ControlPlane) -> int:
 
 def _switched_on_stays_on(plane: ControlPlane, apply: Any) -> None:  # noqa: ANN401 - a command to run
     """What `certs --webhooks` has written is not taken away by the next `apply`."""
-    for each in json.loads(extender("webhooks", "-o", "json"))["items"]:
+    for each in configurations((NVIDIA,), AdmissionSettings(), Target()):
         kind = f"{each['kind'].lower()}s"
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}/gpu-extender"
         found = yaml.safe_load(plane.request("GET", path)[1])

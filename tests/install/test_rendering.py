@@ -159,7 +159,7 @@ def _described(schema: Json, before: str = "") -> Iterator[str]:
     [
         ({"mode": "daemon"}, "mode"),
         ({"modes": "sidecar"}, "modes"),
-        ({"scheduler": {"replicas": 0}}, "replicas"),
+        ({"scheduler": {"replicas": -1}}, "replicas"),
         ({"scheduler": {"replicas": "3"}}, "replicas"),
         ({"resourceName": "gpu"}, "resourceName"),
         ({"scheduler": {"extender": {"extraArgs": ["claims"]}}}, "extraArgs"),
@@ -178,7 +178,7 @@ def test_helm_refuses_a_wrong_value_and_metrics_without_a_port() -> None:
     helm = program("helm")
     with pytest.raises(RenderError, match="mode"):
         by_helm(helm, "--set=mode=daemon")
-    with pytest.raises(RenderError, match="prometheus.enabled needs api.enabled"):
+    with pytest.raises(RenderError, match=r"prometheus\.enabled needs api\.enabled"):
         by_helm(helm, "--set=prometheus.enabled=true")
 
 

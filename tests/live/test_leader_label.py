@@ -1,7 +1,7 @@
 """The label by which a Service finds the leader: on one pod at a time, whoever is killed.
 
-It exists because a Service of the verbs leads to nobody without it. It must not look at a Service. Invariant: as soon
-as a replica answers kube-scheduler its pod has the label, and no other has.
+It exists because a Service of the verbs leads to nobody without it. It must not look at a Service. Invariant: a replica
+that leads gets the label, and then no other has it.
 """
 
 from dataclasses import replace

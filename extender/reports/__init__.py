@@ -7,15 +7,19 @@ from extender.reports.container_requests import asks, request_text
 from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
 from extender.reports.lists import VerifyLists, node_entries, pod_entries
+from extender.reports.marks import MARKS, WRONG, card_marks, wanted_marks
 from extender.reports.render import account, node_devices
 from extender.reports.sums import Usage, summary, usage
 from extender.reports.why import why, why_in_steps
 
 __all__ = [
+    "MARKS",
+    "WRONG",
     "Usage",
     "VerifyLists",
     "account",
     "asks",
+    "card_marks",
     "decision_entry",
     "explain",
     "node_devices",
@@ -25,6 +29,7 @@ __all__ = [
     "request_text",
     "summary",
     "usage",
+    "wanted_marks",
     "why",
     "why_in_steps",
 ]

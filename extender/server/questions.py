@@ -16,13 +16,13 @@ from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_json_manifests, pod_manifests
 from extender.reports import Usage, decision_entry, node_devices, pod_detail, summary, why_in_steps
 from extender.server.bodies import read_body
+from extender.server.lists import ListQuery, Lists
 from extender.server.openapi import openapi
 from extender.server.turns import Turns
-from extender.verbs import Decisions
+from extender.verbs import KEPT, Decisions
 
 _Step = TypeVar("_Step")
-_MOST_DECISIONS = 1_000
-_MOST_DIGITS = 4
+_LARGEST = 2**63 - 1
 _MOST_PODS = 100
 
 
@@ -37,6 +37,7 @@ class Questions:
         self._turns = turns
         self._document = openapi(embedded=embedded)
         self._decisions = decisions
+        self._lists = Lists(turns, lambda: (decisions.changes, decisions.repeats))
         self._most_bytes = most_bytes
 
     def routes(self) -> list[web.RouteDef]:
@@ -93,15 +94,17 @@ class Questions:
             pass
         return _answer(usage.rows())
 
-    async def decisions(self, request: web.Request) -> web.Response:
+    async def decisions(self, request: web.Request) -> web.StreamResponse:
         """The last decisions, the newest first: of all pods, or with `?pod=NAMESPACE/NAME` of one."""
-        pod, limit = request.query.get("pod"), request.query.get("limit", str(_MOST_DECISIONS))
-        if not (
-            limit.isascii() and limit.isdigit() and len(limit) <= _MOST_DIGITS and 0 < int(limit) <= _MOST_DECISIONS
-        ):
-            return _answer({"error": f"limit: {limit}: must be from 1 to {_MOST_DECISIONS}"}, 400)
+        try:
+            query = ListQuery.of(request, ("pod",), KEPT)
+        except InputError as error:
+            return _answer({"error": str(error)}, 400)
+        pod = query.filters.get("pod")
         found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
-        return _answer([decision_entry(each) for each in found[: int(limit)]])
+        # The newest has the largest number, and comes first.
+        entries = (([f"{_LARGEST - each.number:019}"], decision_entry(each)) for each in found)
+        return await self._lists.send(request, query, lambda: entries)
 
     async def document(self, _request: web.Request) -> web.Response:
         """Return the OpenAPI document of all this."""

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,9 +36,11 @@ class Result(NamedTuple):
         return json.loads(self.out)
 
 
-def run(*arguments: str | Path, stdin: bytes = b"") -> Result:
-    """Run `python -m extender` to its end."""
-    child = Child("extender", [str(each) for each in arguments])
+def run(
+    *arguments: str | Path, stdin: bytes = b"", module: str = "extender", env: Mapping[str, str] | None = None
+) -> Result:
+    """Run `python -m MODULE` to its end."""
+    child = Child(module, [str(each) for each in arguments], env)
     try:
         with ThreadPoolExecutor(2) as threads:
             out, err = threads.submit(child.stdout.read), threads.submit(child.stderr.read)

@@ -13,8 +13,19 @@ from urllib.parse import urlsplit
 from extender import __version__
 from extender.admission.configurations import Target
 from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
-from extender.commands import account, certs, explain, replay, scheduler_config, serve, simulate, verify, webhooks
-from extender.commands.defaults import add_defaults, natural, path, settings_of, with_config
+from extender.commands import (
+    account,
+    certs,
+    defaults,
+    explain,
+    replay,
+    scheduler_config,
+    serve,
+    simulate,
+    verify,
+    webhooks,
+)
+from extender.commands.defaults import natural, path, settings_of, with_config
 from extender.commands.sources import add_sources
 from extender.commands.vendor_config import VendorConfig, read_vendor_config
 from extender.config import ServerSettings
@@ -57,25 +68,26 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gpu-extender", description="kube-scheduler extender for shared GPUs")
     parser.add_argument("--version", action="version", version=f"gpu-extender {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, text, add in (
-        ("serve", "run the extender", _add_serve),
-        ("account", "what a pod holds", _add_account),
-        ("explain", "which nodes take a pod, and why not", _add_explain),
-        ("simulate", "replay a workload and report packing", _add_simulate),
-        ("verify", "recompute all usage and list what is wrong", _add_verify),
-        ("webhooks", "print the webhook configurations", _add_webhooks),
-        ("certs", "make or renew the webhook port's certificate", _add_certs),
-        ("scheduler-config", "print kube-scheduler's configuration", _add_scheduler_config),
-        ("replay", "feed a journal to a fresh cluster", _add_replay),
+    requests, names = defaults.REQUESTS | defaults.RESOURCE_NAMES, defaults.RESOURCE_NAMES
+    for name, text, add, shown in (
+        ("serve", "run the extender", _add_serve, defaults.ALL),
+        ("account", "what a pod holds", _add_account, requests),
+        ("explain", "which nodes take a pod, and why not", _add_explain, defaults.ALL),
+        ("simulate", "replay a workload and report packing", _add_simulate, defaults.ALL - defaults.POLICIES),
+        ("verify", "recompute all usage and list what is wrong", _add_verify, requests | defaults.NODES),
+        ("webhooks", "print the webhook configurations", _add_webhooks, names),
+        ("certs", "make or renew the webhook port's certificate", _add_certs, frozenset[str]()),
+        ("scheduler-config", "print kube-scheduler's configuration", _add_scheduler_config, names),
+        ("replay", "feed a journal to a fresh cluster", _add_replay, defaults.ALL - defaults.EXPECTED_WORKLOAD),
     ):
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         add(command)
         # Behind the options of the command itself, which matter more.
-        add_defaults(command)
+        defaults.add_defaults(command, shown)
     completion = commands.add_parser("completion", help="print a script that completes this command")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="your shell")
     completion.set_defaults(run=lambda arguments, _settings: _completion(arguments.shell))
-    add_defaults(completion)
+    defaults.add_defaults(completion, frozenset())
     return parser
 
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
@@ -22,7 +20,7 @@ from typing import Final, NamedTuple
 import orjson
 from rich.console import Console
 
-from benchmarks import live_dump, live_event_cost, live_events, processes, targets
+from benchmarks import live_cluster, live_dump, live_event_cost, live_events, targets
 from benchmarks.figures import PAIR, Size, Summary
 from benchmarks.http_load import Address, Connection
 from benchmarks.live_figures import LiveReport, Pairs, Stream, Sync, show
@@ -60,8 +58,7 @@ def run(plan: Plan, console: Console) -> LiveReport:
         console.print(f"writing {plan.size} ...")
         dump = live_dump.write(plan.size, plan.seed, folder)
         kubeconfig = folder / "kubeconfig"
-        server = ["tests.apiserver", "--port", "0", "--load", str(dump.path), "--kubeconfig", str(kubeconfig)]
-        with processes.running(server) as api, _extender(kubeconfig) as started:
+        with live_cluster.api_server(dump, kubeconfig) as api, live_cluster.extender(kubeconfig) as started:
             console.print("first lists ...")
             extender = LiveProcess(started.pid, started.address)
             sync = _sync(extender, dump)
@@ -74,11 +71,6 @@ def run(plan: Plan, console: Console) -> LiveReport:
         console.print("one event, without network ...")
         cost = live_event_cost.measure(dump.path)
     return LiveReport(machine, plan.size, plan.seed, sync, streams, pairs, cost)
-
-
-def _extender(kubeconfig: Path) -> AbstractContextManager[processes.Server]:
-    flags = ["--kubeconfig", str(kubeconfig), "--no-leader-elect", "--lock-mode", "none"]
-    return processes.running(["extender", "serve", "--port", "0", *flags])
 
 
 def _sync(extender: LiveProcess, dump: live_dump.Dump) -> Sync:
@@ -102,12 +94,12 @@ def _sync(extender: LiveProcess, dump: live_dump.Dump) -> Sync:
 def _stream(extender: LiveProcess, api: Address, dump: live_dump.Dump, kind: str, events: int) -> Stream:
     """Send events as fast as it goes. Some go before, so that what the first one of its kind costs is not in it."""
     warm_up = max(1, events // 20)
-    with _events(api, dump, kind, events=warm_up, skip=_SKIP) as first:
+    with live_cluster.events(api, dump, kind, count=warm_up, skip=_SKIP) as first:
         first.wait()
     extender.wait_until_quiet(_REST_SECONDS)
     extender.forget_stalls()
     resident, before, started = extender.resident_kib(), extender.cpu(), time.monotonic()
-    with _events(api, dump, kind, events=events, skip=_SKIP + warm_up) as sending:
+    with live_cluster.events(api, dump, kind, count=events, skip=_SKIP + warm_up) as sending:
         while sending.poll() is None:
             _look(extender, sending)
     assert sending.returncode == 0, "an event was refused"
@@ -129,7 +121,7 @@ def _pairs(extender: LiveProcess, address: Address, api: Address, dump: live_dum
     questions = Questions(dump.nodes, INIT_SIDECAR_APP, plan.seed)
     with Connection(address) as connection, quiet_collector():
         quiet = _ask(connection, questions, plan.calls)
-        with _events(api, dump, live_events.INITS, per_second=plan.per_second) as sending:
+        with live_cluster.events(api, dump, live_events.INITS, per_second=plan.per_second) as sending:
             time.sleep(1.0)
             under_events = _ask(connection, questions, plan.calls)
             assert sending.poll() is None, "the events ended early"
@@ -142,40 +134,16 @@ def _ask(connection: Connection, questions: Questions, calls: int) -> Summary:
     return Summary.of(times[_WARM_UP:])
 
 
-@contextmanager
-def _events(
-    api: Address, dump: live_dump.Dump, kind: str, *, events: int = 0, per_second: int = 0, skip: int = 0
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the process that makes events; without a number until the block ends."""
-    command = [sys.executable, "-m", "benchmarks.live_events", str(api), str(dump.targets), "--kind", kind]
-    command += ["--skip", str(skip)]
-    command += ["--events", str(events)] if events else []
-    command += ["--per-second", str(per_second)] if per_second else []
-    process = subprocess.Popen(command, cwd=processes.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_live", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a smaller cluster and fewer events")
-    parser.add_argument("--size", type=_size, metavar="NODESxPODS")
+    parser.add_argument("--size", type=live_cluster.size, metavar="NODESxPODS")
     parser.add_argument("--events", type=int, help="events at full speed (default: 1000000, quick 5000)")
     parser.add_argument("--calls", type=int, help="filter + prioritize pairs (default: 400, quick 100)")
     parser.add_argument("--per-second", type=int, default=300, help="events beside them (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the cluster (default: %(default)s)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the figures as JSON")
     return parser
-
-
-def _size(text: str) -> Size:
-    try:
-        return Size.parse(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("must be like 1000x10000, with 1 to 20000 nodes") from None
 
 
 def _plan(options: argparse.Namespace) -> Plan:

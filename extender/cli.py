@@ -14,6 +14,7 @@ from extender.admission.settings import AdmissionSettings, NearMiss, OtherSchedu
 from extender.commands import (
     account,
     certs,
+    defaults,
     explain,
     replay,
     scheduler_config,
@@ -34,7 +35,7 @@ from extender.commands.arguments import (
     port,
     seconds,
 )
-from extender.commands.defaults import add_defaults, settings_of, with_config
+from extender.commands.defaults import settings_of, with_config
 from extender.commands.vendor_config import VendorConfig, read_vendor_config
 from extender.config import ServerSettings
 from extender.convert import InputError
@@ -71,25 +72,26 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gpu-extender", description="kube-scheduler extender for shared GPUs")
     parser.add_argument("--version", action="version", version=f"gpu-extender {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, text, add in (
-        ("serve", "run the extender", _add_serve),
-        ("account", "what a pod holds", account.add_options),
-        ("explain", "which nodes take a pod, and why not", explain.add_options),
-        ("simulate", "replay a workload and report packing", simulate.add_options),
-        ("verify", "recompute all usage and list what is wrong", verify.add_options),
-        ("webhooks", "print the webhook configurations", webhooks.add_options),
-        ("certs", "make or renew the webhook port's certificate", certs.add_options),
-        ("scheduler-config", "print kube-scheduler's configuration", scheduler_config.add_options),
-        ("replay", "feed a journal to a fresh cluster", replay.add_options),
+    requests, names = defaults.REQUESTS | defaults.RESOURCE_NAMES, defaults.RESOURCE_NAMES
+    for name, text, add, shown in (
+        ("serve", "run the extender", _add_serve, defaults.ALL),
+        ("account", "what a pod holds", account.add_options, requests),
+        ("explain", "which nodes take a pod, and why not", explain.add_options, defaults.ALL),
+        ("simulate", "replay a workload and report packing", simulate.add_options, defaults.ALL - defaults.POLICIES),
+        ("verify", "recompute all usage and list what is wrong", verify.add_options, requests | defaults.NODES),
+        ("webhooks", "print the webhook configurations", webhooks.add_options, names),
+        ("certs", "make or renew the webhook port's certificate", certs.add_options, frozenset[str]()),
+        ("scheduler-config", "print kube-scheduler's configuration", scheduler_config.add_options, names),
+        ("replay", "feed a journal to a fresh cluster", replay.add_options, defaults.ALL - defaults.EXPECTED_WORKLOAD),
     ):
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         add(command)
-        # After the options of the command itself, which matter more.
-        add_defaults(command)
+        # Behind the options of the command itself, which matter more.
+        defaults.add_defaults(command, shown)
     completion = commands.add_parser("completion", help="print a script that completes this command")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="your shell")
     completion.set_defaults(run=lambda arguments, _settings: _completion(arguments.shell))
-    add_defaults(completion)
+    defaults.add_defaults(completion, frozenset())
     return parser
 
 

@@ -1,12 +1,13 @@
 """The flags that every command has: HAMi's defaults, the enabled vendors, and their device configuration.
 
-Why it exists: a pod's demand depends on these flags, so all commands that read pods must use them in the same way. It
-must not know any command. Invariant: a flag overrides the file of `--vendor-config`, and the file overrides the table
-of vendors.
+Why it exists: what a pod asks for depends on them, so each command that reads pods must read them alike. It must not
+know any command. Invariants: a flag goes before the file of `--vendor-config`, and that before the table of vendors;
+every command takes all of them, so that one set of flags serves all commands, and shows those that matter to it.
 """
 
 import argparse
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from accounting.policy import NodePolicy, make_policies, unknown_card_words
@@ -25,45 +26,68 @@ from extender.wire.names import why_no_subdomain
 _RESOURCE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
-def add_defaults(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
+#: The flags by what they are about, for `add_defaults`.
+POLICIES = frozenset({"node_scheduler_policy", "gpu_scheduler_policy"})
+EXPECTED_WORKLOAD = frozenset({"expected_workload"})
+REQUESTS = frozenset({"memory_factor", "default_memory", "default_cores"})
+RESOURCE_NAMES = frozenset({"vendors", "vendor_config"})
+NODES = frozenset({"reserved_memory"})
+ALL = POLICIES | EXPECTED_WORKLOAD | REQUESTS | RESOURCE_NAMES | NODES
+
+
+def add_defaults(parser: argparse.ArgumentParser, shown: frozenset[str] = ALL) -> None:
+    """Add the flags. `shown`: those that --help shows."""
+    for action in (*_add_policies_and_requests(parser), *_add_cards(parser)):
+        if action.dest not in shown:
+            action.help = argparse.SUPPRESS
+
+
+def _add_policies_and_requests(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     group = parser.add_argument_group("defaults, as in HAMi's scheduler and device configuration")
-    group.add_argument(
+    yield group.add_argument(
         "--node-scheduler-policy",
         default="binpack",
         choices=[policy.value for policy in NodePolicy],
         help="which nodes go first; default: binpack",
     )
-    group.add_argument(
+    yield group.add_argument(
         "--gpu-scheduler-policy",
         type=_card_policy,
         metavar="POLICY",
         help="comma list of binpack, spread, numa, mutex, topology-aware; default: spread; binpack with the node "
         "policies fgd and fragmentation",
     )
-    group.add_argument(
+    yield group.add_argument(
         "--expected-workload",
         type=path,
         metavar="FILE",
         help="Pod manifests that show what fgd and fragmentation are to expect; default: learned from the pods seen",
     )
-    group.add_argument("--memory-factor", type=natural, metavar="N", help="MiB per unit of gpumem, default 1")
-    group.add_argument("--default-memory", type=natural, metavar="MIB", help="default 0: the whole card")
-    group.add_argument("--default-cores", type=natural, metavar="PERCENT", help="default 0")
+    yield group.add_argument("--memory-factor", type=natural, metavar="N", help="MiB per unit of gpumem; default: 1")
+    yield group.add_argument(
+        "--default-memory", type=natural, metavar="MIB", help="where none is asked for; default: 0, the whole card"
+    )
+    yield group.add_argument(
+        "--default-cores", type=natural, metavar="PERCENT", help="where none are asked for; default: 0"
+    )
+
+
+def _add_cards(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     group = parser.add_argument_group("cards")
-    group.add_argument(
+    yield group.add_argument(
         "--vendors",
         type=_vendors,
         metavar="NAMES",
-        help=f"comma list of the vendors that are on, default nvidia or those of --vendor-config: {', '.join(VENDORS)}",
+        help=f"comma list of the vendors that are on, of {', '.join(VENDORS)}; "
+        "default: nvidia, or those of --vendor-config",
     )
-    group.add_argument(
+    yield group.add_argument(
         "--vendor-config",
         type=path,
         metavar="FILE",
         help="HAMi's device-config.yaml, or its ConfigMap: resource names and defaults; flags go before it",
     )
-    group.add_argument(
+    yield group.add_argument(
         "--raw-key",
         action="append",
         type=_raw_key,
@@ -71,13 +95,13 @@ def add_defaults(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="extended resource of whole devices, e.g. nvidia.com/GH100_H200_SXM_141GB, that is counted; repeatable",
     )
-    group.add_argument(
+    yield group.add_argument(
         "--raw-budgets",
         type=path,
         metavar="FILE",
         help="units of raw keys that namespaces may have, YAML or a ConfigMap; read again when it changes",
     )
-    group.add_argument(
+    yield group.add_argument(
         "--reserved-memory",
         type=_reserved_memory,
         default=ReservedMemory(),

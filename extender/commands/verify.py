@@ -13,6 +13,7 @@ from extender.commands.common import print_json, print_lines, table
 from extender.commands.sources import add_sources, cluster_of
 from extender.commands.terminal import MOST_ROWS, first_rows, some, wrapped
 from extender.config import Settings
+from extender.reports import card_marks
 from extender.server import verify_report
 
 
@@ -73,11 +74,4 @@ def _cards(devices: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _state(card: dict[str, Any]) -> str:
-    marks = [
-        ("orphaned", not card["registered"]),
-        ("unhealthy", card["registered"] and not card["healthy"]),
-        ("cordoned", card["cordoned"]),
-        ("over-committed", card["overcommitted"]),
-        ("exclusive", card["exclusive"]),
-    ]
-    return ", ".join([name for name, holds in marks if holds] + card["blocked"]) or "ok"
+    return ", ".join([mark for mark in card_marks(card) if mark != "blocked"] + card["blocked"]) or "ok"

@@ -127,9 +127,12 @@ class KubeClient:
         self._connection = connection
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None) -> Self:
-        """Read a kubeconfig file, or with None the pod's service account. Raises `ConnectError`."""
-        return cls(await Connection.open(kubeconfig))
+    async def connect(cls, kubeconfig: str | None, context: str | None = None) -> Self:
+        """Read a kubeconfig file, or with None the pod's service account. Raises `ConnectError`.
+
+        `context`: of the file; None for its current one.
+        """
+        return cls(await Connection.open(kubeconfig, context))
 
     async def close(self) -> None:
         """Close every connection."""

@@ -77,13 +77,16 @@ class Connection:
         self._renewal: asyncio.Task[bool] | None = None
 
     @classmethod
-    async def open(cls, kubeconfig: str | None) -> Self:
-        """Read a kubeconfig file, or with None the pod's service account. Raises `ConnectError`."""
+    async def open(cls, kubeconfig: str | None, context: str | None = None) -> Self:
+        """Read a kubeconfig file, or with None the pod's service account. Raises `ConnectError`.
+
+        `context`: of the file; None for its current one.
+        """
         configuration = Configuration()
         configuration.host = ""
         try:
             async with asyncio.timeout(_LOAD_SECONDS):
-                loader = await _load(kubeconfig, configuration)
+                loader = await _load(kubeconfig, context, configuration)
             _check_address(str(configuration.host))
             return cls(configuration, loader)
         except TimeoutError:
@@ -204,14 +207,16 @@ def _environment_proxy(host: str) -> str | None:
     return getproxies().get(parts.scheme)
 
 
-async def _load(kubeconfig: str | None, configuration: Configuration) -> KubeConfigLoader | InClusterConfigLoader:
+async def _load(
+    kubeconfig: str | None, context: str | None, configuration: Configuration
+) -> KubeConfigLoader | InClusterConfigLoader:
     if kubeconfig is None:
         service_account = InClusterConfigLoader(SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME)
         service_account.load_and_set(configuration)
         return service_account
     if not _exists(kubeconfig):
         raise ConfigException("no such file")
-    return await load_kube_config(kubeconfig, client_configuration=configuration)
+    return await load_kube_config(kubeconfig, context, configuration)
 
 
 def _exists(kubeconfig: str) -> bool:

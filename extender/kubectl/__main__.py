@@ -1,8 +1,6 @@
-"""Lets `python -m extender.kubectl` run the plugin where its script is not on the path. It must hold no logic."""
+"""`python -m extender.kubectl`: the same as `kubectl gpu-extender`."""
 
-import sys
-
-from extender.kubectl import main
+from extender.kubectl.main import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -82,7 +82,7 @@ def _extender(arguments: argparse.Namespace) -> Extender:
     if arguments.server:
         return by_address(arguments.server)
     service = Service(arguments.service_namespace, arguments.service, arguments.service_port, arguments.service_scheme)
-    return by_service(arguments.kubeconfig or default_kubeconfig(), service)
+    return by_service(arguments.kubeconfig or default_kubeconfig(), arguments.context, service)
 
 
 def _shown(arguments: argparse.Namespace, extender: Extender, paint: Paint) -> Shown:
@@ -91,7 +91,8 @@ def _shown(arguments: argparse.Namespace, extender: Extender, paint: Paint) -> S
 
 
 def _top_nodes(arguments: argparse.Namespace, extender: Extender, paint: Paint) -> Shown:
-    found = extender.get("/api/v1/nodes", {"model": arguments.model} if arguments.model else None)
+    wanted = {"model": arguments.model, "problem": arguments.problem}
+    found = extender.get("/api/v1/nodes", {key: value for key, value in wanted.items() if value})
     rows = [showing.node_row(each) for each in found]
     return Shown(found, _lines(showing.NODES, rows, paint, arguments, "No nodes found."))
 
@@ -104,7 +105,7 @@ def _top_pods(arguments: argparse.Namespace, extender: Extender, paint: Paint) -
 
 
 def _why(arguments: argparse.Namespace, extender: Extender, paint: Paint) -> Shown:
-    namespace = arguments.namespace or namespace_of(arguments.kubeconfig or default_kubeconfig())
+    namespace = arguments.namespace or namespace_of(arguments.kubeconfig or default_kubeconfig(), arguments.context)
     found = extender.get(f"/api/v1/pods/{quote(namespace, safe='')}/{quote(arguments.pod, safe='')}/why")
     return Shown(found, list(showing.why_lines(found, paint)))
 
@@ -122,9 +123,9 @@ def _what_if(arguments: argparse.Namespace, extender: Extender, paint: Paint) ->
 
 
 def _verify(arguments: argparse.Namespace, extender: Extender, paint: Paint) -> Shown:
-    found = extender.get("/api/v1/verify")
-    if arguments.problems:
-        found = {key: value for key, value in found.items() if key != "devices"}
+    # Without cards there is much less to send; a live cluster says where it differs from the API server as well.
+    fields = "problems,differences,comparison"
+    found = extender.get("/api/v1/verify", {"fields": fields} if arguments.problems else None)
     problems = [each | {"bad": True} for each in found["problems"]]
     lines = [] if arguments.problems else [*_lines(showing.CARDS, found["devices"], paint, arguments, "No cards."), ""]
     lines += _lines(showing.PROBLEMS, problems, paint, arguments, "No problems.")

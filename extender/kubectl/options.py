@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from extender import __version__
 from extender.kubectl.reaching import Service
 from extender.printable import printable
+from extender.reports import MARKS
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     nodes = top.add_parser("nodes", help="what is held on every node")
     nodes.add_argument("--model", help="only nodes with a card of this model")
+    nodes.add_argument("--problem", choices=["any", *MARKS], help="only nodes with such a card; any: with a wrong one")
     _add_shared(nodes)
     pods = top.add_parser("pods", help="what every pod holds")
     pods.add_argument("--node", help="only pods on this node")
@@ -69,6 +71,7 @@ def _add_shared(to: argparse.ArgumentParser) -> None:
     group = to.add_argument_group("where the extender is")
     group.add_argument("--server", type=_server, metavar="URL", help="its address; default: through the API server")
     group.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG or ~/.kube/config")
+    group.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")
     group.add_argument("--service-namespace", default=default.namespace, help=f"default: {default.namespace}")
     group.add_argument("--service", default=default.name, help=f"name of its Service; default: {default.name}")
     group.add_argument("--service-port", default=default.port, help=f"default: {default.port}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import orjson
 import yaml
@@ -79,7 +79,7 @@ def by_address(server: str) -> Extender:
     return Extender(send, "--server")
 
 
-def by_service(kubeconfig: str, service: Service) -> Extender:
+def by_service(kubeconfig: str, context: str | None, service: Service) -> Extender:
     """Return the extender behind a Service, through the API server's proxy with the caller's kubeconfig."""
     prefix = service_proxy_path(service.namespace, service.scheme, service.name, str(service.port))
 
@@ -88,13 +88,15 @@ def by_service(kubeconfig: str, service: Service) -> Extender:
         from extender.kube.client import Answer, ConnectError, KubeClient  # noqa: PLC0415
 
         try:
-            client = await KubeClient.connect(kubeconfig)
+            client = await KubeClient.connect(kubeconfig, context)
         except ConnectError as error:
-            raise InputError("--kubeconfig", kubeconfig, str(error)) from None
+            named = kubeconfig if context is None else f"{kubeconfig}, context {context}"
+            raise InputError("--kubeconfig", named, str(error)) from None
         try:
             path, _, query = path.partition("?")
-            pairs = dict(part.split("=", 1) for part in query.split("&")) if query else None
-            answer = await client.request(method, prefix + path, query=pairs, body=body, timeout_seconds=_SECONDS)
+            answer = await client.request(
+                method, prefix + path, query=dict(parse_qsl(query)), body=body, timeout_seconds=_SECONDS
+            )
         finally:
             await client.close()
         return (answer.status, answer.body) if isinstance(answer, Answer) else (None, str(answer).encode())
@@ -103,21 +105,28 @@ def by_service(kubeconfig: str, service: Service) -> Extender:
 
 
 def default_kubeconfig() -> str:
-    """Return the kubeconfig that kubectl would read first."""
+    """Return the kubeconfig files that kubectl would read, as in $KUBECONFIG."""
     named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    return named[0] if named else str(Path.home() / ".kube" / "config")
+    return os.pathsep.join(named) or str(Path.home() / ".kube" / "config")
 
 
-def namespace_of(kubeconfig: str) -> str:
-    """Return the namespace of the current context; "default" if it has none."""
-    try:
-        read = yaml.safe_load(Path(kubeconfig).read_text())
-    except (OSError, UnicodeError, yaml.YAMLError):
-        return "default"
-    contexts = read.get("contexts") if isinstance(read, dict) else None
-    for each in contexts if isinstance(contexts, list) else ():
-        if isinstance(each, dict) and each.get("name") == read.get("current-context"):
-            context = each.get("context")
-            found = context.get("namespace") if isinstance(context, dict) else None
-            return found if isinstance(found, str) and found else "default"
+def namespace_of(kubeconfig: str, context: str | None) -> str:
+    """Return the namespace of a context, or with None of the current one; "default" where it has none."""
+    files = [read for path in kubeconfig.split(os.pathsep) if isinstance(read := _read(path), dict)]
+    # Of several files the first that says something counts, as for kubectl.
+    wanted = context or next((read["current-context"] for read in files if read.get("current-context")), None)
+    for read in files:
+        contexts = read.get("contexts")
+        for each in contexts if isinstance(contexts, list) else ():
+            if isinstance(each, dict) and each.get("name") == wanted:
+                known = each.get("context")
+                found = known.get("namespace") if isinstance(known, dict) else None
+                return found if isinstance(found, str) and found else "default"
     return "default"
+
+
+def _read(path: str) -> Json:
+    try:
+        return yaml.safe_load(Path(path).expanduser().read_text())
+    except (OSError, UnicodeError, yaml.YAMLError):
+        return None

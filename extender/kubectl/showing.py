@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from extender.printable import printable
-from extender.reports import request_text
+from extender.reports import WRONG, card_marks, request_text
 
 Json = dict[str, Any]
 _DIMENSIONS = ("memory", "cores", "slots")
@@ -57,16 +57,8 @@ def table(columns: Sequence[Column], rows: Sequence[Json], paint: Paint, *, wide
 def node_row(entry: Json) -> Json:
     """Return the sums of a node's cards."""
     cards = entry["devices"]
-    problems = [
-        word
-        for word, count in (
-            ("orphaned", sum(not card["registered"] for card in cards)),
-            ("over-committed", sum(card["overcommitted"] for card in cards)),
-            ("blocked", sum(bool(card["blocked"]) for card in cards)),
-            ("unhealthy", sum(card["registered"] and not card["healthy"] for card in cards)),
-        )
-        for _ in range(count > 0)
-    ]
+    marks = {mark for card in cards for mark in card_marks(card)}
+    problems = [mark for mark in WRONG if mark in marks]
     sums = {
         kind: {name: sum(card[kind][name] for card in cards) for name in _DIMENSIONS}
         for kind in ("requested", "capacity")

@@ -7,6 +7,7 @@ from extender.reports.container_requests import asks, request_text
 from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
 from extender.reports.lists import VerifyLists, node_entries, pod_entries
+from extender.reports.marks import MARKS, WRONG, card_marks, wanted_marks
 from extender.reports.options import options
 from extender.reports.render import account, node_devices
 from extender.reports.sums import Usage, summary, usage
@@ -14,10 +15,13 @@ from extender.reports.usage_records import usage_csv, usage_records
 from extender.reports.why import why, why_in_steps
 
 __all__ = [
+    "MARKS",
+    "WRONG",
     "Usage",
     "VerifyLists",
     "account",
     "asks",
+    "card_marks",
     "decision_entry",
     "explain",
     "node_devices",
@@ -30,6 +34,7 @@ __all__ = [
     "usage",
     "usage_csv",
     "usage_records",
+    "wanted_marks",
     "why",
     "why_in_steps",
 ]

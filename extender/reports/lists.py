@@ -19,6 +19,7 @@ from extender.reports import render
 
 Json = dict[str, Any]
 Entries = Iterator[Json | None]
+PlacedEntries = Iterator[tuple[list[str], Json] | None]
 T = TypeVar("T")
 #: The number of values sorted per step, which takes a millisecond or two.
 _SORTED_AT_ONCE = 1000
@@ -43,7 +44,10 @@ def pod_entries(cluster: Cluster, wanted: Callable[[Pod], bool] = concerns_cards
 
 
 class VerifyLists:
-    """The two lists of verify. All devices must be taken before the problems."""
+    """The two lists of verify. The devices must be taken to their end before the problems.
+
+    A card's place is its node and its number there, a problem's are its texts.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._dump: Dump = cluster.cache.dump()
@@ -52,24 +56,29 @@ class VerifyLists:
 
     def by_name(self) -> Iterator[tuple[str, Entries]]:
         """Yield the lists with their names in verify, in the order in which they must be taken."""
+        for name, entries in self.in_places():
+            yield name, (each and each[1] for each in entries)
+
+    def in_places(self) -> Iterator[tuple[str, PlacedEntries]]:
+        """Yield the same with the place of each entry in its list."""
         yield "devices", self._devices()
         yield "problems", self._problems()
 
-    def _devices(self) -> Entries:
+    def _devices(self) -> PlacedEntries:
         """Yield every card, by node."""
         for name in self._dump.names:
-            for report in self._reports(name):
-                yield render.device(report)
+            for number, report in enumerate(self._reports(name)):
+                yield [name, f"{number:06}"], render.device(report)
         for node in self._dump.nodes.values():
             self._found.see_node(node)
             yield None
 
-    def _problems(self) -> Entries:
-        """Yield all problems, sorted."""
+    def _problems(self) -> PlacedEntries:
+        """Yield everything that is wrong, sorted."""
         found = list({*self._found.all(), *self._of_objects})
         ordered: Iterator[Problem] = yield from in_order(found, _problem_order)
         for problem in ordered:
-            yield render.problem(problem)
+            yield [problem.code.value, problem.object, problem.message], render.problem(problem)
 
     def _reports(self, node: str) -> list[DeviceReport]:
         reports = node_report(self._dump, node)

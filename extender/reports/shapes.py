@@ -148,10 +148,12 @@ class NodeEntry(TypedDict):
 
 
 class Verified(TypedDict):
-    """All cards and all problems."""
+    """All cards and all problems; of a live cluster also where it differs from the API server."""
 
     devices: list[Device]
     problems: list[Problem]
+    differences: NotRequired[list[dict[str, Any]]]
+    comparison: NotRequired[dict[str, Any]]
 
 
 class Problems(TypedDict):

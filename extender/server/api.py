@@ -4,7 +4,7 @@ It must not know kube-scheduler's verbs. Invariants: reading changes nothing; a 
 and gets 400 with the field, the value and why.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -14,15 +14,17 @@ from accounting.pod import Pod
 from accounting.quota import Limit
 from extender.cluster import Cluster, check_requests, checked_pod, concerns_cards
 from extender.convert import InputError, parse_json_manifests
-from extender.reports import VerifyLists, node_entries, pod_entries, render
+from extender.reports import VerifyLists, card_marks, node_entries, pod_entries, render, wanted_marks
 from extender.server.bodies import read_body
-from extender.server.lists import ListQuery, Lists
+from extender.server.lists import ListQuery, Lists, placed
 from extender.server.origin import check_host, check_json
-from extender.server.turns import Turns, encoded, json_array, json_object
+from extender.server.turns import Turns, encoded
 
 Json = dict[str, Any]
 Compare = Callable[[], Awaitable[Json]]
-"""Returns where a live cluster differs from the API server, in a bounded time."""
+"""Says where a live cluster differs from the API server, in a bounded time."""
+COMPARED = ("differences", "comparison")
+"""The fields that it adds."""
 
 
 class Api:
@@ -72,29 +74,43 @@ class Api:
         def wanted(pod: Pod) -> bool:
             return concerns_cards(pod) and node in (None, pod.node) and namespace in (None, pod.namespace)
 
-        return await self._lists.send(request, query, lambda: pod_entries(self._cluster, wanted), _pod_key)
+        return await self._lists.send(request, query, lambda: placed(pod_entries(self._cluster, wanted), _pod_place))
 
     async def nodes(self, request: web.Request) -> web.StreamResponse:
-        """Every node with its cards; `?node=` selects one, `?model=` those with a card of a model."""
+        """Every node with its cards; `?node=` leaves one, `?model=` and `?problem=` those with such a card."""
         try:
-            query = ListQuery.of(request, ("node", "model"))
+            query = ListQuery.of(request, ("node", "model", "problem"))
+            wanted = wanted_marks(query.filters.get("problem"))
         except InputError as error:
             return json_response({"error": str(error)}, status=400)
-        return await self._lists.send(request, query, lambda: self._nodes(query), _node_key)
+        return await self._lists.send(request, query, lambda: placed(self._nodes(query, wanted), _node_place))
 
-    def _nodes(self, query: ListQuery) -> Iterator[Json | None]:
+    def _nodes(self, query: ListQuery, marks: frozenset[str] | None) -> Iterator[Json | None]:
         node, model = query.filters.get("node"), query.filters.get("model")
+
+        def has_card(entry: Json) -> bool:
+            return (model is None and marks is None) or any(
+                model in (None, card["type"]) and (marks is None or not marks.isdisjoint(card_marks(card)))
+                for card in entry["devices"]
+            )
+
         for entry in node_entries(self._cluster):
-            is_wanted = entry is not None and node in (None, entry["node"])
-            has_model = entry is not None and (model is None or any(each["type"] == model for each in entry["devices"]))
-            yield entry if is_wanted and has_model else None
+            yield entry if entry is not None and node in (None, entry["node"]) and has_card(entry) else None
 
     async def verify(self, request: web.Request) -> web.StreamResponse:
-        """Every card and everything that is wrong; on a live cluster, also where it differs from the API server."""
-        more = {} if self._compare is None else await self._compare()
-        parts = {name: json_array(entries) for name, entries in VerifyLists(self._cluster).by_name()}
-        parts |= {key: iter((encoded(value),)) for key, value in more.items()}
-        return await self._turns.send(request, json_object(parts), {"Vary": "Accept-Encoding"})
+        """Every card and everything that is wrong; on a live cluster, also where it differs from the API server.
+
+        The comparison reads everything from the API server, so it comes with the first page only, and only if its
+        fields are wanted.
+        """
+        try:
+            query = ListQuery.of(request)
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        compared = query.after is None and any(map(query.wants, COMPARED))
+        more = await self._compare() if self._compare is not None and compared else {}
+        more = {name: value for name, value in more.items() if query.wants(name)}
+        return await self._lists.send_parts(request, query, lambda: VerifyLists(self._cluster).in_places(), more)
 
     async def quotas(self, request: web.Request) -> web.StreamResponse:
         """Every limit on a managed resource, what is used, and what the API server itself charges.
@@ -102,8 +118,12 @@ class Api:
         `?namespace=` selects one namespace and adds why the two charges differ; for all namespaces that would cost a
         look at every pod.
         """
-        namespace = request.query.get("namespace")
-        return await self._lists.send(request, ListQuery(), lambda: self._quotas(namespace), _quota_key)
+        try:
+            query = ListQuery.of(request, ("namespace",))
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        namespace = query.filters.get("namespace")
+        return await self._lists.send(request, query, lambda: placed(self._quotas(namespace), _quota_place))
 
     def _quotas(self, namespace: str | None) -> Iterator[Json | None]:
         return quota_rows(self._cluster) if namespace is None else explained_quota_rows(self._cluster, namespace)
@@ -144,16 +164,16 @@ class Api:
         return not self._writes_files and any(map(self._cluster.is_from_files, uids))
 
 
-def _pod_key(entry: Json) -> list[str]:
+def _pod_place(entry: Json) -> list[str]:
     return [*entry["pod"].split("/", 1), entry["uid"]]
 
 
-def _node_key(entry: Json) -> list[str]:
+def _node_place(entry: Json) -> list[str]:
     return [entry["node"]]
 
 
-def _quota_key(entry: Json) -> list[str]:
-    return [entry["namespace"], entry["resource"]]
+def _quota_place(entry: Json) -> list[str]:
+    return [entry["namespace"], _scopes(entry["scopes"]), entry["resource"]]
 
 
 def posted_pod(body: bytes, cluster: Cluster) -> Pod:
@@ -190,15 +210,24 @@ def verify_report(cluster: Cluster) -> Json:
 def quota_rows(cluster: Cluster) -> Iterator[Json]:
     """Yield one row per namespace, limited resource and selector, sorted; those of quotas without scopes first."""
     for namespace in cluster.quotas.namespaces():
-        for limit in cluster.quotas.limits_of(namespace):
+        for limit in _limits(cluster, namespace):
             yield quota_row(cluster, limit)
 
 
 def explained_quota_rows(cluster: Cluster, namespace: str) -> Iterator[Json | None]:
-    """Yield the rows of a namespace, with why the two charges differ; None is a step without a row."""
-    for limit in cluster.quotas.limits_of(namespace):
+    """Yield the rows of a namespace, with why the two charges differ; a None is a step without a row."""
+    for limit in _limits(cluster, namespace):
         why = yield from cluster.charges.why_they_differ(limit, cluster.record)
         yield quota_row(cluster, limit) | {"differs": why}
+
+
+def _limits(cluster: Cluster, namespace: str) -> list[Limit]:
+    """Return a namespace's limits in the order of `_quota_place`."""
+    return sorted(cluster.quotas.limits_of(namespace), key=lambda limit: (_scopes(limit.selector), limit.resource))
+
+
+def _scopes(texts: Iterable[object]) -> str:
+    return ", ".join(map(str, texts))
 
 
 def quota_row(cluster: Cluster, limit: Limit) -> Json:

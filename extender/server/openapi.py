@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender import __version__
-from extender.reports import shapes
+from extender.reports import MARKS, shapes
 
 Json = dict[str, Any]
 _NAME: Json = {"type": "string", "minLength": 1}
@@ -50,6 +50,7 @@ _PAGED = (
     Parameter("continue", "The token of the page before, from its header Continue."),
     Parameter("fields", "Comma list of the fields that are wanted, such as node,devices.uuid."),
 )
+_MARKS: Json = {"type": "string", "enum": ["any", *MARKS]}
 _OF_NODE = Parameter("node", "Only what is on this node.")
 _OF_NAMESPACE = Parameter("namespace", "Only this namespace.")
 
@@ -59,7 +60,12 @@ OPERATIONS = (
         "/api/v1/nodes",
         "Every node with its cards.",
         list[shapes.NodeEntry],
-        (*_PAGED, _OF_NODE, Parameter("model", "Only nodes with a card of this model.")),
+        (
+            *_PAGED,
+            _OF_NODE,
+            Parameter("model", "Only nodes with a card of this model."),
+            Parameter("problem", "Only nodes with such a card; any: with a wrong one.", _MARKS),
+        ),
         statuses=(400,),
         is_list=True,
     ),
@@ -101,13 +107,29 @@ OPERATIONS = (
         "The last decisions, the newest first.",
         list[shapes.DecisionEntry],
         (
-            Parameter("pod", "Only those of this pod, namespace/name."),
             Parameter("limit", "At most so many.", {"type": "integer", "minimum": 1, "maximum": 1000}),
+            *_PAGED[1:],
+            Parameter("pod", "Only those of this pod, namespace/name."),
         ),
         statuses=(400,),
+        is_list=True,
     ),
-    Operation("/api/v1/verify", "Every card and everything that is wrong.", shapes.Verified),
-    Operation("/api/v1/quotas", "Every limit and what is used of it.", list[shapes.QuotaEntry], (_OF_NAMESPACE,)),
+    Operation(
+        "/api/v1/verify",
+        "Every card and everything that is wrong.",
+        shapes.Verified,
+        _PAGED,
+        statuses=(400,),
+        is_list=True,
+    ),
+    Operation(
+        "/api/v1/quotas",
+        "Every limit and what is used of it.",
+        list[shapes.QuotaEntry],
+        (*_PAGED, _OF_NAMESPACE),
+        statuses=(400,),
+        is_list=True,
+    ),
     Operation("/api/v1/changes", "Server-sent events of what changed.", str, media="text/event-stream"),
     Operation(
         "/api/v1/pods",
@@ -161,8 +183,9 @@ def _described(operation: Operation, schema: Json, failure: Json) -> Json:
         for each in operation.parameters
     ]
     if any(each.name == "fields" for each in operation.parameters):
-        # With `?fields=` an entry has only the chosen fields.
-        schema = {"anyOf": [schema, {"type": "array", "items": {"type": "object"}}]}
+        # What some fields were chosen of has only these.
+        some: Json = {"type": "object"}
+        schema = {"anyOf": [schema, some if operation.answer is shapes.Verified else {"type": "array", "items": some}]}
     found: Json = {"description": "The answer.", "content": {operation.media: {"schema": schema}}}
     if operation.further_media:
         found["content"][operation.further_media] = {"schema": {"type": "string"}}

@@ -27,14 +27,14 @@ from extender.reports import (
     why_in_steps,
 )
 from extender.server.bodies import read_body
+from extender.server.lists import ListQuery, Lists
 from extender.server.openapi import openapi
 from extender.server.turns import Turns, json_array
-from extender.verbs import Decisions
+from extender.verbs import KEPT, Decisions
 
 _Step = TypeVar("_Step")
-_MOST_DECISIONS = 1_000
-_MOST_DIGITS = 4
 _MOST_SIZES, _MOST_SIZE_DIGITS = 16, 9
+_LARGEST = 2**63 - 1
 _MOST_PODS = 100
 
 
@@ -49,6 +49,7 @@ class Questions:
         self._turns = turns
         self._document = openapi(embedded=embedded)
         self._decisions = decisions
+        self._lists = Lists(turns, lambda: (decisions.changes, decisions.repeats))
         self._most_bytes = most_bytes
 
     def routes(self) -> list[web.RouteDef]:
@@ -132,15 +133,17 @@ class Questions:
             return await self._turns.send(request, usage_csv(rows), {"Content-Type": "text/csv"})
         return await self._turns.send(request, json_array(rows))
 
-    async def decisions(self, request: web.Request) -> web.Response:
-        """The last decisions, newest first: on all pods, or with `?pod=NAMESPACE/NAME` on one."""
-        pod, limit = request.query.get("pod"), request.query.get("limit", str(_MOST_DECISIONS))
-        if not (
-            limit.isascii() and limit.isdigit() and len(limit) <= _MOST_DIGITS and 0 < int(limit) <= _MOST_DECISIONS
-        ):
-            return _answer({"error": f"limit: {limit}: must be from 1 to {_MOST_DECISIONS}"}, 400)
+    async def decisions(self, request: web.Request) -> web.StreamResponse:
+        """The last decisions, the newest first: of all pods, or with `?pod=NAMESPACE/NAME` of one."""
+        try:
+            query = ListQuery.of(request, ("pod",), KEPT)
+        except InputError as error:
+            return _answer({"error": str(error)}, 400)
+        pod = query.filters.get("pod")
         found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
-        return _answer([decision_entry(each) for each in found[: int(limit)]])
+        # The newest has the largest number, and comes first.
+        entries = (([f"{_LARGEST - each.number:019}"], decision_entry(each)) for each in found)
+        return await self._lists.send(request, query, lambda: entries)
 
     async def document(self, _request: web.Request) -> web.Response:
         """Return the OpenAPI document of /api/v1."""

@@ -129,16 +129,6 @@ def json_array(entries: Iterable[Any]) -> Iterator[bytes]:
     yield b"[]" if before == b"[" else b"]"
 
 
-def json_object(parts: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
-    """Yield a JSON object in fragments, from those of its values."""
-    before = b"{"
-    for key, fragments in parts.items():
-        yield before + orjson.dumps(key) + b":"
-        yield from fragments
-        before = b","
-    yield b"{}" if before == b"{" else b"}"
-
-
 def _one_turn(rest: Iterator[T]) -> list[T] | None:
     """Return what comes in one turn; None once nothing comes any more."""
     until, batch = time.perf_counter() + _TURN_SECONDS, []

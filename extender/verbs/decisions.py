@@ -58,6 +58,8 @@ class Decision:
     bind_error: str = ""
     """Why the bind failed; "" if it did not."""
     bind_seconds: float | None = None
+    number: int = 0
+    """Grows with each decision."""
 
 
 @dataclass(slots=True)
@@ -66,7 +68,8 @@ class Decisions:
 
     clock: Callable[[], float] = time.time
     changes: int = 0
-    """How many notes were made so far; changes with each."""
+    """How much was noted so far, repeats aside."""
+    repeats: int = 0
     _all: deque[Decision] = field(default_factory=lambda: deque(maxlen=KEPT))
     _by_pod: OrderedDict[str, deque[Decision]] = field(default_factory=OrderedDict)
 
@@ -76,6 +79,7 @@ class Decisions:
         refused = () if feasible == len(names) else tuple(_refused(names, verdict))
         decision = Decision(pod.key, pod.uid, self.clock(), pod.containers, len(names), feasible, refused, seconds)
         self.changes += 1
+        decision.number = self.changes
         self._all.append(decision)
         own = self._by_pod.setdefault(pod.uid, deque(maxlen=KEPT_PER_POD))
         own.append(decision)
@@ -88,6 +92,7 @@ class Decisions:
         """Note that a pod's last question was asked again on an unchanged state."""
         last = self.last(uid)
         if last is not None:
+            self.repeats += 1
             last.repeats += 1
 
     def scored(self, uid: str, scores: Iterable[tuple[str, int]], seconds: float) -> None:

@@ -39,7 +39,7 @@ class Result(NamedTuple):
 def run(
     *arguments: str | Path, stdin: bytes = b"", module: str = "extender", env: Mapping[str, str] | None = None
 ) -> Result:
-    """Run `python -m extender`, or another module, to its end."""
+    """Run `python -m MODULE` to its end."""
     child = Child(module, [str(each) for each in arguments], env)
     try:
         with ThreadPoolExecutor(2) as threads:

@@ -32,6 +32,36 @@ def test_every_option_has_a_text_and_shared_ones_come_last(name: str) -> None:
     assert titles[-2:] == ["defaults, as in HAMi's scheduler and device configuration", "cards"]
 
 
+_POLICIES = {"--node-scheduler-policy", "--gpu-scheduler-policy"}
+_REQUESTS = {"--memory-factor", "--default-memory", "--default-cores"}
+_NAMES = {"--vendors", "--vendor-config"}
+_ALL = _POLICIES | _REQUESTS | _NAMES | {"--expected-workload", "--reserved-memory"}
+
+
+@pytest.mark.parametrize(
+    "name, shown",
+    [
+        ("serve", _ALL),
+        ("explain", _ALL),
+        ("account", _REQUESTS | _NAMES),
+        ("verify", _REQUESTS | _NAMES | {"--reserved-memory"}),
+        ("simulate", _ALL - _POLICIES),
+        ("replay", _ALL - {"--expected-workload"}),
+        ("webhooks", _NAMES),
+        ("scheduler-config", _NAMES),
+        ("certs", set()),
+        ("completion", set()),
+    ],
+)
+def test_help_shows_the_shared_options_that_matter_to_a_command(name: str, shown: set[str]) -> None:
+    command: argparse.ArgumentParser = COMMANDS[name]
+    text = command.format_help()
+    assert {option for option in _ALL if f" {option}" in text.replace("[", " ")} == shown
+    # One set of flags serves all commands.
+    taken = {option for action in command._actions for option in action.option_strings}
+    assert taken >= _ALL
+
+
 def crowd(path: Path, nodes: int) -> Path:
     pods = [bound(f"p{number}", "n0", "GPU-n0-0", 1) for number in range(30)]
     path.write_text(listed(*(node(f"n{number}", 8) for number in range(nodes)), *pods), encoding="utf-8")

@@ -19,7 +19,7 @@ import pytest
 
 from extender.reports import shapes
 from extender.server.openapi import OPERATIONS, openapi
-from tests.extender.objects import asks, bound, container, node, phased, pod, quota
+from tests.extender.objects import asks, bound, card, container, node, phased, pod, quota
 from tests.extender.serving import Client, serving
 
 OBJECTS = [
@@ -73,6 +73,74 @@ async def test_a_page_goes_on_behind_an_entry_that_is_gone_by_then() -> None:
         assert [*first[:1], *rest] == await client.get("/api/v1/pods")
 
 
+@pytest.mark.parametrize("fields", ["", "fields=problems,devices.uuid"])
+async def test_the_pages_of_verify_together_are_the_whole(fields: str) -> None:
+    async with serving(*OBJECTS, bound("lost", "n1", "GPU-lost", 10), bound("gone", "n9", "GPU-gone")) as client:
+        whole = await client.get(f"/api/v1/verify?{fields}")
+        assert len(whole["problems"]) == 2
+        count = len(whole["devices"]) + len(whole["problems"])
+        for limit in (1, 3, len(whole["devices"]), count, count + 1):
+            found = await pages(client, f"/api/v1/verify?{fields}", limit)
+            assert {name: [each for page in found for each in page[name]] for name in whole} == whole
+            assert all(sum(map(len, page.values())) == limit for page in found[:-1])
+        async with (
+            aiohttp.ClientSession(client.url) as session,
+            session.get(f"/api/v1/verify?limit=4&{fields}") as answer,
+        ):
+            first, token = await answer.json(), answer.headers["Continue"]
+        rest = await client.get(f"/api/v1/verify?continue={token}&{fields}")
+        assert {name: [*first[name], *rest[name]] for name in whole} == whole
+
+
+async def test_problems_come_without_cards() -> None:
+    async with serving(*OBJECTS, bound("lost", "n1", "GPU-lost", 10)) as client:
+        whole = await client.get("/api/v1/verify")
+        assert await client.get("/api/v1/verify?fields=problems") == {"problems": whole["problems"]}
+        assert await client.get("/api/v1/verify?fields=none") == {}
+        (page,) = await pages(client, "/api/v1/verify?fields=problems", 10)
+        assert page == {"problems": whole["problems"]}
+
+
+async def test_quotas_and_decisions_come_in_pages_too() -> None:
+    limits = {"limits.nvidia.com/gpumem": "9000", "requests.nvidia.com/gpu": "3"}
+    scoped = [quota(limits, "team", name=each.lower(), scopes=[each]) for each in ("NotBestEffort", "BestEffort")]
+    async with serving(*OBJECTS, quota(limits, "team"), *scoped) as client:
+        for number in range(4):
+            await client.filter(pod(f"q{number}"), "n1", "n2")
+        for path, count in (("/api/v1/quotas", 7), ("/api/v1/decisions", 4), ("/api/v1/decisions?pod=default/q1", 1)):
+            whole = await client.get(path)
+            assert len(whole) == count
+            for limit in (1, 2, count, count + 1):
+                assert [each for page in await pages(client, path, limit) for each in page] == whole
+        assert await client.get("/api/v1/decisions?fields=pod&limit=1") == [{"pod": "default/q3"}]
+
+
+async def test_nodes_with_a_problem_are_those_with_such_a_card() -> None:
+    objects = [
+        node("n1", [card("GPU-1", health=False), card("GPU-2", 1)]),
+        node("n2"),
+        node("n3"),
+        bound("lost", "n2", "GPU-lost", 10),
+        bound("whole", "n3", "GPU-n3-0", 10, cores=100),
+        pod("unreadable", node="n3", allocation="GPU-n3-0,NVIDIA,x,0:;"),
+    ]
+    async with serving(*objects) as client:
+        for problem, expected in (
+            ("unhealthy", ["n1"]),
+            ("orphaned", ["n2"]),
+            ("over-committed", ["n2"]),
+            ("blocked", ["n3"]),
+            ("exclusive", ["n3"]),
+            ("cordoned", []),
+            ("any", ["n1", "n2", "n3"]),
+        ):
+            found = await client.get(f"/api/v1/nodes?problem={problem}")
+            assert [each["node"] for each in found] == expected, problem
+        assert await client.get("/api/v1/nodes?problem=any&model=none") == []
+        answer = await client.send("GET", "/api/v1/nodes?problem=red")
+    assert (answer.status, answer.json()["error"].partition(": is")[0]) == (400, "problem: red")
+
+
 async def test_filters_and_fields_leave_what_is_asked_for() -> None:
     async with serving(*OBJECTS) as client:
         pods = await client.get("/api/v1/pods?node=n1&namespace=team-1&fields=pod,total.peak.memory,none")
@@ -102,13 +170,19 @@ async def test_filters_and_fields_leave_what_is_asked_for() -> None:
 )
 async def test_parameters_that_cannot_be_used_are_named(query: str, said: str) -> None:
     async with serving(*OBJECTS) as client:
-        for path in ("/api/v1/nodes", "/api/v1/pods"):
-            answer = await client.send("GET", f"{path}?{query}")
+        for path in ("nodes", "pods", "verify", "quotas", "decisions"):
+            answer = await client.send("GET", f"/api/v1/{path}?{query}")
             assert answer.status == 400
             assert answer.json()["error"].startswith(said)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/pods", "/api/v1/pods?limit=2", "/api/v1/quotas"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/api/v1/nodes", "/api/v1/pods", "/api/v1/pods?limit=2", "/api/v1/quotas"),
+        *("/api/v1/verify", "/api/v1/verify?limit=2", "/api/v1/verify?fields=problems"),
+    ],
+)
 async def test_what_is_known_is_not_sent_again_until_it_changes(path: str) -> None:
     async with serving(*OBJECTS) as client, aiohttp.ClientSession(client.url) as session:
         async with session.get(path) as answer:
@@ -123,7 +197,26 @@ async def test_what_is_known_is_not_sent_again_until_it_changes(path: str) -> No
         assert (await client.send("GET", path, headers=known)).status == 200
 
 
-@pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/pods?limit=2", "/api/v1/verify", "/api/v1/quotas"])
+async def test_decisions_are_not_sent_again_until_there_is_another() -> None:
+    async with serving(*OBJECTS) as client, aiohttp.ClientSession(client.url) as session:
+        asking = pod("q", [container("main", asks(1, 5000))])
+        for _ in range(2):
+            # The second time it is answered from memory, which is counted.
+            await client.filter(asking, "n1")
+            async with session.get("/api/v1/decisions") as answer:
+                known = {"If-None-Match": answer.headers["ETag"]}
+            assert (await client.send("GET", "/api/v1/decisions", headers=known)).status == 304
+        await client.filter(asking, "n1", "n2")
+        assert (await client.send("GET", "/api/v1/decisions", headers=known)).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/api/v1/nodes", "/api/v1/pods?limit=2", "/api/v1/verify", "/api/v1/verify?limit=2", "/api/v1/quotas"),
+        "/api/v1/decisions",
+    ],
+)
 async def test_lists_are_compressed_for_who_takes_it(path: str) -> None:
     async with serving(*OBJECTS) as client:
         plain = await client.send("GET", path, headers={"Accept-Encoding": "identity"})

@@ -8,8 +8,6 @@ import argparse
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,8 +21,9 @@ from aiohttp import web
 from extender.kubectl import complete
 from extender.kubectl.options import parser
 from tests.extender import processes
-from tests.extender.objects import asks, bound, container, node, pod, quota
+from tests.extender.objects import asks, bound, card, container, node, pod, quota
 from tests.extender.serving import Client, serving
+from tests.forked import Child
 
 OBJECTS = [
     node("n1", 2),
@@ -35,7 +34,7 @@ OBJECTS = [
     quota({"limits.nvidia.com/gpumem": "4000"}),
 ]
 PREFIX = "/api/v1/namespaces/kube-system/services/http:gpu-extender:8888/proxy"
-_PROGRAM = "import sys; from extender.kubectl import main; sys.exit(main())"
+MODULE = "extender.kubectl"
 
 
 class Said(NamedTuple):
@@ -49,8 +48,8 @@ class Said(NamedTuple):
 
 
 async def run(*arguments: str, stdin: bytes = b"", **environment: str) -> Said:
-    result = await asyncio.to_thread(processes.run, *arguments, stdin=stdin, module="extender.kubectl", env=environment)
-    return Said(result.status, result.out.decode(), result.err)
+    ran = await asyncio.to_thread(processes.run, *arguments, stdin=stdin, module=MODULE, env=environment)
+    return Said(ran.status, ran.out.decode(), ran.err)
 
 
 async def ask(client: Client, *arguments: str, stdin: bytes = b"") -> Said:
@@ -61,6 +60,7 @@ async def test_top_shows_nodes_and_pods_as_tables() -> None:
     async with serving(*OBJECTS) as client:
         nodes = await ask(client, "top", "nodes")
         wide = await ask(client, "top", "nodes", "-o", "wide")
+        wrong = await ask(client, "top", "nodes", "--problem", "orphaned")
         pods = await ask(client, "top", "pods")
         of_team = await ask(client, "top", "pods", "-n", "team")
         on_node = await ask(client, "top", "pods", "--node", "n1")
@@ -71,6 +71,7 @@ async def test_top_shows_nodes_and_pods_as_tables() -> None:
         ["n2", "2", "10Mi/1000Mi", "1%", "0%", "1/10", "1", "orphaned,", "over-committed"],
     ]
     assert "MODELS" in wide.out
+    assert [row[0] for row in wrong.rows()] == ["NODE", "n2"]
     assert [row[1] for row in pods.rows()] == ["NAME", "holder", "waits", "lost"]
     assert pods.rows()[2][2] == "Waiting"
     assert [row[1] for row in of_team.rows()] == ["NAME", "lost"]
@@ -127,15 +128,13 @@ async def test_verify_and_usage() -> None:
 
 async def test_it_watches_until_it_is_interrupted() -> None:
     async with serving(*OBJECTS) as client:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _PROGRAM, "top", "pods", "-w", "--server", client.url), stdout=subprocess.PIPE
-        )
-        assert process.stdout is not None
-        first = [await process.stdout.readline() for _ in range(4)]
-        await client.delete("holder")
-        later = [await process.stdout.readline() for _ in range(3)]
-        process.kill()
-        await process.wait()
+        child = await asyncio.to_thread(Child, MODULE, ["top", "pods", "-w", "--server", client.url])
+        try:
+            first = [await asyncio.to_thread(child.stdout.readline) for _ in range(4)]
+            await client.delete("holder")
+            later = [await asyncio.to_thread(child.stdout.readline) for _ in range(3)]
+        finally:
+            await asyncio.to_thread(child.close)
     assert b"holder" in b"".join(first)
     assert b"holder" not in b"".join(later)
 
@@ -163,9 +162,15 @@ async def proxied(client: Client, folder: Path) -> AsyncIterator[tuple[str, list
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "team"}}],
+        "contexts": [
+            {"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "team"}},
+            {"name": "other", "context": {"cluster": "k", "user": "v"}},
+        ],
         "clusters": [{"name": "k", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}],
-        "users": [{"name": "u", "user": {"token": "of-the-caller"}}],
+        "users": [
+            {"name": "u", "user": {"token": "of-the-caller"}},
+            {"name": "v", "user": {"token": "of-another"}},
+        ],
     }
     path = folder / "config"
     path.write_text(yaml.safe_dump(config))
@@ -191,6 +196,27 @@ async def test_it_goes_through_the_service_proxy_with_the_callers_kubeconfig(tmp
     assert "404 pod: team/nobody: not found" in missing.err
     assert seen[0] == (f"{PREFIX}/api/v1/pods?namespace=default", "Bearer of-the-caller")
     assert [(each.status, each.out, each.err.count("\n")) for each in (none, gone)] == [(2, "", 1)] * 2
+
+
+async def test_the_context_that_is_named_gives_credentials_and_namespace(tmp_path: Path) -> None:
+    async with serving(*OBJECTS) as client, proxied(client, tmp_path) as (kubeconfig, seen):
+        several = f"{tmp_path / 'none'}:{kubeconfig}"
+        other = await run("why", "waits", "--context", "other", KUBECONFIG=several)
+        current = await run("why", "lost", KUBECONFIG=several)
+        unknown = await run("why", "waits", "--context", "nowhere", KUBECONFIG=several)
+    assert (other.status, current.status) == (0, 0)
+    assert [token for _, token in seen] == ["Bearer of-another", "Bearer of-the-caller"]
+    assert (unknown.status, unknown.out, unknown.err.count("\n")) == (2, "", 1)
+    assert "nowhere" in unknown.err
+
+
+async def test_what_is_asked_arrives_whole_at_the_other_end_of_the_proxy(tmp_path: Path) -> None:
+    objects = [node("n1", [card("GPU-1", type="A & B, 10%")]), node("n2")]
+    async with serving(*objects) as client, proxied(client, tmp_path) as (kubeconfig, _):
+        nodes = await run("top", "nodes", "--model", "A & B, 10%", "--kubeconfig", kubeconfig)
+        verify = await run("verify", "--problems", "-o", "json", "--kubeconfig", kubeconfig)
+    assert [row[0] for row in nodes.rows()] == ["NODE", "n1"]
+    assert (verify.status, json.loads(verify.out)) == (0, {"problems": []})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from extender.cluster import Cluster
 from extender.reports import VerifyLists, node_entries, pod_entries
-from extender.server.turns import Turns, json_array, json_object
+from extender.server.turns import Turns, json_array
 from tests.extender.objects import bound, node, pod, rows, status_of
 from tests.extender.serving import make_cluster, serving
 
@@ -113,11 +113,6 @@ async def test_a_list_that_cannot_be_made_is_broken_off(cluster: Cluster, monkey
 )
 def test_an_array_in_fragments(entries: list[object], text: str) -> None:
     assert b"".join(json_array(entries)).decode() == text
-
-
-def test_an_object_in_fragments() -> None:
-    assert b"".join(json_object({})) == b"{}"
-    assert b"".join(json_object({"a": json_array([1]), "b": iter([b"{", b"}"])})) == b'{"a":[1],"b":{}}'
 
 
 def test_the_lists_are_in_order() -> None:

@@ -204,11 +204,12 @@ export class Grid {
   }
 
   paintText(pen, card, x, y) {
-    const held = gib(card.requested.memory);
     pen.font = "600 11px system-ui, sans-serif";
     pen.fillStyle = card.requested.memory ? this.colours.ink : this.colours.faint;
-    pen.fillText(held, x, y + 11);
     const signs = MARKS.filter(([bit]) => card.marks & bit).length;
+    const exact = gib(card.requested.memory);
+    const held = pen.measureText(exact).width > this.cell - 18 * signs ? gib(card.requested.memory, 0) : exact;
+    pen.fillText(held, x, y + 11);
     const rest = ` / ${gib(card.capacity.memory)} GiB`;
     const left = pen.measureText(held).width;
     pen.font = "11px system-ui, sans-serif";

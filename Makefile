@@ -59,13 +59,14 @@ bench-live: $(TOOLS) ## measure a live extender at 10,000 nodes and 100,000 pods
 demo: $(TOOLS) ## watch pods being placed and finished
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-soak: $(TOOLS) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender
+soak: $(TOOLS) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender, 10,000 runs under faults
 	$(INSTALL) --quiet --editable '.[oracle]'
 	$(BIN)/python -m benchmarks.placement_soak -o docs/placement_soak.json
 	$(BIN)/python -m benchmarks.allocation_soak -o docs/allocation_soak.json
 	$(BIN)/python -m benchmarks.soak -o docs/soak.json $(ARGS)
 	$(BIN)/python -m benchmarks.soak --of quotas -o docs/soak_quotas.json $(ARGS)
 	$(BIN)/python -m benchmarks.kill_run --points 200 -o docs/kill_run.json
+	$(BIN)/python -m benchmarks.faults --runs 10000 -o docs/faults.json
 	$(BIN)/python -m benchmarks.hostile_clients -o docs/hostile_clients.json
 
 e2e: $(TOOLS) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)

@@ -5,6 +5,7 @@ Invariant: every path of /api/v1 that is served stands here, and nothing else do
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -110,8 +111,9 @@ OPERATIONS = (
 )
 
 
+@lru_cache(maxsize=2)
 def openapi(*, embedded: bool) -> Json:
-    """Return the document. `embedded`: with what changes an embedded cluster."""
+    """Return the document, which must not be changed. `embedded`: with what changes an embedded cluster."""
     served = [each for each in OPERATIONS if embedded or not each.is_embedded]
     answers = [each.answer for each in served]
     schemas, components = msgspec.json.schema_components(

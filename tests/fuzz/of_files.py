@@ -5,6 +5,8 @@ what can be used is used.
 """
 
 import asyncio
+import atexit
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ from tests.extender.objects import bound, listed, node, pod, quota
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SETTINGS = Settings()
 _FOLDER = Path(tempfile.mkdtemp(prefix="gpu-extender-fuzz-"))
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
 
 
 def _file(name: str, data: bytes) -> str:

@@ -11,20 +11,16 @@ the reference over the API server's objects, never against what the extender say
 """
 
 import asyncio
-import functools
 import gc
-import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import aiohttp
-from kubernetes_asyncio.client import Configuration, rest
+from kubernetes_asyncio.client import Configuration
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from extender.config import ServerSettings, Settings
@@ -88,13 +84,6 @@ def report(figures: str) -> None:
     sys.stdout.write(f"{figures}\n")
 
 
-@functools.cache
-def _context(cafile: str | None = None) -> ssl.SSLContext:
-    """A TLS context, as the library makes one for every session; it takes 20 ms, and nobody here needs it."""
-    assert cafile is None
-    return ssl.create_default_context()
-
-
 class _Live:
     """What the HTTP server asks of the live parts."""
 
@@ -132,9 +121,7 @@ class Extender:
         """Start a process; it is not synced yet."""
         configuration = Configuration()
         configuration.host = url
-        with mock.patch.object(rest, "ssl", SimpleNamespace(create_default_context=_context)):
-            connection = Connection(configuration)
-        live = LiveExtender(KubeClient(connection), cluster, settings, journal)
+        live = LiveExtender(KubeClient(Connection(configuration)), cluster, settings, journal)
         server = ServerSettings(port=0, shutdown_seconds=0.1)
         runner, port = await start(make_app(live.cluster, server, _Live(live)), server)
         await live.start()

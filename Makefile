@@ -27,7 +27,7 @@ CHECK := import sys; \
     sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak e2e venv clean help wheel lock image image-check
+.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak fuzz mutants e2e venv clean help wheel lock image image-check
 
 run: $(RUNNING) ## serve an example cluster on 127.0.0.1:8888
 	$(BIN)/gpu-extender serve $(ARGS)
@@ -59,14 +59,25 @@ bench-live: $(TOOLS) ## measure a live extender at 10,000 nodes and 100,000 pods
 demo: $(TOOLS) ## watch pods being placed and finished
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-soak: $(TOOLS) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender
-	$(INSTALL) --quiet --editable '.[oracle]'
+soak: $(TOOLS) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender, 10,000 runs under faults
+	$(INSTALL) --quiet --editable '.[oracle,fuzz]'
 	$(BIN)/python -m benchmarks.placement_soak -o docs/placement_soak.json
 	$(BIN)/python -m benchmarks.allocation_soak -o docs/allocation_soak.json
 	$(BIN)/python -m benchmarks.soak -o docs/soak.json $(ARGS)
 	$(BIN)/python -m benchmarks.soak --of quotas -o docs/soak_quotas.json $(ARGS)
 	$(BIN)/python -m benchmarks.kill_run --points 200 -o docs/kill_run.json
+	$(BIN)/python -m benchmarks.faults --runs 10000 -o docs/faults.json
 	$(BIN)/python -m benchmarks.hostile_clients -o docs/hostile_clients.json
+	$(BIN)/python -m benchmarks.malformed --bodies 10000 -o docs/malformed.json
+	$(BIN)/python -m tests.fuzz --seconds 330 -o docs/fuzz.json
+
+fuzz: $(TOOLS) ## let a fuzzer make up texts from outside, a minute for each kind; keeps what reaches new lines
+	$(INSTALL) --quiet --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: $(TOOLS) ## change accounting/ in one place after another, and show which changes no test notices
+	$(INSTALL) --quiet --editable '.[mutants]'
+	$(BIN)/python -m benchmarks.mutants -o docs/mutants.json $(ARGS)
 
 e2e: $(TOOLS) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)
 	$(BIN)/python -m tests.e2e $(ARGS)

@@ -27,6 +27,7 @@ _LONGEST_TEXT = 2**18
 _MOST_PARTS = 4096
 #: A device as writers write it, every number surely in its range.
 _PLAIN = re.compile(r"([^,]+),[^,]*,([0-9]{1,9}),([0-9]{1,4})", re.ASCII)
+_NOWHERE = "[0-0]"
 _INDEXED = re.compile(r"(.+)\[[0-9]+(?:-[0-9]+)?\]", re.ASCII)
 #: A row of one such device, as nearly all are.
 _PLAIN_ROW = re.compile(r"([^,:]*[^,:\]]),[^,:]*,([0-9]{1,9}),([0-9]{1,4}):", re.ASCII)
@@ -40,10 +41,19 @@ _CORES_MAX = 10_000
 
 
 def encode_allocation(allocation: Allocation, vendor_key: str) -> str:
-    """Return the annotation text of an allocation: one row per container."""
+    """Return the annotation text of an allocation: one row per container.
+
+    An instance that nobody knows is written as HAMi before v2.10 wrote all, since the MIG annotation cannot name it.
+    """
     return "".join(
-        "".join(f"{row.uuid},{vendor_key},{row.memory},{row.cores}:" for row in rows) + ";" for rows in allocation
+        "".join(f"{_written(row)},{vendor_key},{row.memory},{row.cores}:" for row in rows) + ";" for rows in allocation
     )
+
+
+def _written(row: DeviceRow) -> str:
+    if row.instance is None:
+        return row.uuid
+    return f"{row.uuid}{_NOWHERE}" if row.instance == UNKNOWN or _INDEXED.fullmatch(row.uuid) else row.uuid
 
 
 def decode_allocation(
@@ -100,7 +110,7 @@ def _with_instance(row: DeviceRow, named: tuple[str, MigInstance] | None, vendor
 
 
 def named_instances(allocation: Allocation) -> list[dict[str, object]]:
-    """Return the MIG annotation of a vendor's rows, before it is encoded: one entry per instance, in row order."""
+    """Return the MIG annotation of a vendor's rows, before it is encoded: one entry per known instance, in row order."""
     return [
         {
             "containerIndex": container,
@@ -111,7 +121,7 @@ def named_instances(allocation: Allocation) -> list[dict[str, object]]:
         }
         for container, own in enumerate(allocation)
         for device, row in enumerate(own)
-        if row.instance is not None
+        if row.instance not in (None, UNKNOWN)
     ]
 
 

@@ -1,6 +1,6 @@
 """How many examples hypothesis tries, what no test has to load, and failures told as they come.
 
-HYPOTHESIS_PROFILE: dev (the default), ci (always the same examples) or soak. It exists because a checkout, a pipeline
+HYPOTHESIS_PROFILE: dev (the default), ci (always the same examples), mutants (the same, and few) or soak. It exists because a checkout, a pipeline
 and a long search want different depths of one test. It must not know any test. Invariant: no profile has a deadline,
 since a loaded machine is no bug.
 """
@@ -19,6 +19,7 @@ _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 settings.register_profile("dev", deadline=None, max_examples=100)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
+settings.register_profile("mutants", deadline=None, max_examples=40, derandomize=True, database=None)
 settings.register_profile(
     "soak",
     deadline=None,

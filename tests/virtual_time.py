@@ -9,14 +9,19 @@ that is always busy; a wait ends at the first such moment at which its fact hold
 import asyncio
 import selectors
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TypeVar, TypeVarTuple, Unpack
+from unittest import mock
 
 import pytest
 
+from extender.live.leading import leadership
+
 #: What loopback may need to hand over what was sent, on a busy machine.
-_GRACE_SECONDS = 0.0005
+_GRACE_SECONDS = 0.0001
 #: So many turns of a loop that is always busy take so long.
 _BUSY_TURNS, _BUSY_SECONDS = 100, 0.001
 #: On a loop of real time a fact is looked at that often.
@@ -45,7 +50,9 @@ class _Selector(selectors.DefaultSelector):
             return []
         if timeout is None or self.loop.threads_at_work:
             return super().select(None)
-        found = super().select(_GRACE_SECONDS)
+        # The selector's own wait is a millisecond at least.
+        time.sleep(_GRACE_SECONDS)
+        found = super().select(0)
         if not found:
             self.loop.pass_by(timeout)
         return found
@@ -145,6 +152,21 @@ def stall(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     loop.pass_by(seconds)
+
+
+@contextmanager
+def leases_in_virtual_time() -> Iterator[None]:
+    """The clock by which leases are counted shows the time of the loop."""
+
+    def clock_gettime(clock: int) -> float:
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return time.clock_gettime(clock)
+
+    shown = SimpleNamespace(CLOCK_BOOTTIME=time.CLOCK_BOOTTIME, clock_gettime=clock_gettime)
+    with mock.patch.object(leadership, "time", shown):
+        yield
 
 
 def pytest_asyncio_loop_factories(

@@ -22,8 +22,10 @@ class Assignment:
     memory: Int64Array | None = None
     cores: Int64Array | None = None
     exclusive: BoolArray | None = None
+    load: Int64Array | None = None
+    """The loads of all cards, as they were when `cells` was emptied last; see `greedy`."""
     cells: list[Rows] = field(default_factory=list)
-    """The flat numbers of the booked cells."""
+    """Flat numbers of the cells that were booked since."""
 
     @classmethod
     def of(cls, view: View) -> "Assignment":
@@ -38,6 +40,7 @@ class Assignment:
             None if self.memory is None else self.memory.copy(),
             None if self.cores is None else self.cores.copy(),
             None if self.exclusive is None else self.exclusive.copy(),
+            None if self.load is None else self.load.copy(),
             list(self.cells),
         )
 
@@ -55,6 +58,7 @@ class Assignment:
         """Return the assignment on one column, with the numbers of booked cells."""
         assignment = self.take(np.array([column]))
         columns = self.shape[1]
+        assignment.load = None if self.load is None else self.load[:, [column]]
         assignment.cells = [cells[cells % columns == column] // columns for cells in self.cells]
         return assignment
 

@@ -161,13 +161,17 @@ def _key(key: CardKey, view: View, assignment: Assignment, weights: Weights) -> 
 
 
 def _load(view: View, assignment: Assignment, weights: Weights) -> Int64Array:
-    """Return every card's load on this copy: the snapshot's, recomputed where the pod itself has booked."""
-    load = view.load(weights)
+    """Return every card's load on this copy: the snapshot's, recomputed where the pod itself has booked.
+
+    Each cell is recomputed once for every booking, however many containers come after it.
+    """
     if assignment.slots is None or assignment.memory is None or assignment.cores is None:
-        return load
-    load = load.copy()
-    for cells in assignment.cells:
-        held, size = view.requested, view.nodes
+        return view.load(weights)
+    load = view.load(weights).copy() if assignment.load is None else assignment.load
+    assignment.load, new = load, assignment.cells
+    assignment.cells = []
+    held, size = view.requested, view.nodes
+    for cells in new:
         load.reshape(-1)[cells] = weighted_load(
             weights,
             (

@@ -34,6 +34,8 @@ from extender.convert.pod_info import info_of, started_of
 from extender.convert.scopes import scope_of
 from extender.wire import core_v1, watched
 
+#: Each is fitted on all nodes after the others: at 5,000 nodes that takes about 0.8 ms a container.
+MOST_ASKING = 64
 NODE_POLICY = "hami.io/node-scheduler-policy"
 CARD_POLICY = "hami.io/gpu-scheduler-policy"
 WEIGHTS = "hami.io/device-scoring-weights"
@@ -104,6 +106,8 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
     annotations = meta.annotations or {}
     vendors = settings.vendors
     containers, charge, invalid, cpu_milli, requested, raw = read_containers(spec, vendors, settings.raw_keys)
+    if len(containers) > MOST_ASKING:
+        invalid = [*invalid, *_too_many(containers)]
     selections, policies, misread, ignored = _choices(annotations, settings, vendors, _asked(containers, vendors))
     return Pod(
         uid=meta.uid or f"{namespace}/{name}",
@@ -128,6 +132,12 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
         nominated="" if spec.nodeName or not status.nominatedNodeName else sys.intern(status.nominatedNodeName),
         raw=raw,
     )
+
+
+def _too_many(containers: tuple[Container, ...]) -> tuple[Invalid, ...]:
+    asking = sum(bool(container.request) for container in containers)
+    why = f"at most {MOST_ASKING} containers of a pod may ask for cards"
+    return (Invalid("spec.containers", str(asking), why),) if asking > MOST_ASKING else ()
 
 
 def _refused(containers: tuple[Container, ...], invalid: list[Invalid], misread: list[Invalid]) -> tuple[Invalid, ...]:

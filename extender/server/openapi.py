@@ -5,6 +5,7 @@ it has exactly the paths of /api/v1 that are served.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -152,8 +153,9 @@ OPERATIONS = (
 )
 
 
+@lru_cache(maxsize=2)
 def openapi(*, embedded: bool) -> Json:
-    """Return the document. `embedded`: include the requests that change an embedded cluster."""
+    """Return the document, which must not be changed. `embedded`: with what changes an embedded cluster."""
     served = [each for each in OPERATIONS if embedded or not each.is_embedded]
     answers = [each.answer for each in served]
     schemas, components = msgspec.json.schema_components(

@@ -6,8 +6,10 @@ a question has one answer, whichever way it is asked, and asking changes nothing
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from accounting.answers.allocate import Placement
 from accounting.answers.filter import filter_nodes
 from accounting.answers.rejection import FITS, card_ranks
 from accounting.answers.verdicts import Verdict
+from accounting.cards import greedy
 from accounting.cards.assignment import Assignment
 from accounting.cards.card_fit import fitting_cards
 from accounting.cards.fit import fit_pod
@@ -27,6 +30,7 @@ from accounting.pod_record import record_pod
 from accounting.policy import NodePolicy, Weights
 from accounting.reference import fit as reference
 from accounting.reference import state as reference_state
+from accounting.state import weighted_load
 from accounting.state.cache import Cache
 from accounting.status import CODES, Code
 from tests.asking import placement
@@ -222,3 +226,21 @@ def test_loads_are_the_references_and_scores_follow_them(
     order = reference.node_order(state, names, policy)[:MAX_SCORE]
     scores = score_nodes(snapshot, snapshot.rows_of(names), policy)
     assert [(names[place], score) for place, score in scores] == [(n, MAX_SCORE - i) for i, n in enumerate(order)]
+
+
+def test_the_load_of_a_card_is_computed_once_for_each_container_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once more for each container after it: a pod of many would hold up everybody."""
+    computed = 0
+
+    def counted(weights: Weights, used: tuple[Any, ...], capacity: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an array
+        nonlocal computed
+        computed += len(capacity[0])
+        return weighted_load(weights, used, capacity)  # type: ignore[arg-type]  # as given
+
+    monkeypatch.setattr(greedy, "weighted_load", counted)
+    containers, columns = 30, 5
+    cache = make_cache([make_node(f"n{at}", [make_device(f"GPU-{at}", slots=50)]) for at in range(columns)])
+    snapshot = cache.snapshot()
+    verdict = filter_nodes(snapshot, make_pod("p", [app(1)] * containers), snapshot.rows_of(sorted(snapshot.rows)))
+    assert verdict.feasible.all()
+    assert 0 < computed <= 2 * containers * columns

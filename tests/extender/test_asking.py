@@ -127,3 +127,15 @@ def _without_durations(answer: Answer) -> list[str]:
     # What the process uses of the machine changes by itself.
     changing = "duration", "process_", "python_"
     return [line for line in answer.body.decode().splitlines() if not any(each in line for each in changing)]
+
+
+@pytest.mark.parametrize("number, fits", [(64, True), (65, False)])
+async def test_so_many_containers_may_ask_for_cards(*, number: int, fits: bool) -> None:
+    """Each is fitted on all nodes after the others; others that ask for nothing are free."""
+    asking = [container(f"c{at}", asks(1, 1)) for at in range(number)]
+    silent = [container(f"s{at}") for at in range(100)]
+    async with serving(node("n1", [card("GPU-a", slots=100)])) as client:
+        said = await client.filter(pod("p", [*asking, *silent]), "n1")
+        assert said["NodeNames"] == (["n1"] if fits else [])
+        if not fits:
+            assert said["FailedAndUnresolvableNodes"]["n1"].startswith("InvalidRequest")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from accounting.mig_profiles import UNKNOWN, MigInstance
 from accounting.pod import UnreadableAllocation
 from accounting.vendors import HYGON, VENDORS
 from extender.cli import main
@@ -389,3 +390,13 @@ def test_a_word_that_is_no_policy_is_ignored_and_named(tmp_path: Path) -> None:
         "metadata.annotations[hami.io/node-scheduler-policy]: spred: is no policy and is ignored",
         "metadata.annotations[hami.io/gpu-scheduler-policy]: binpak: is no policy and is ignored",
     ]
+
+
+def test_an_instance_that_nobody_knows_stays_one_among_known_ones() -> None:
+    known = '[{"containerIndex":1,"gpuUUID":"M","profile":"1g.5gb","placement":{"start":0,"size":1}}]'
+    text = join_texts({"NVIDIA": "M[0-1],NVIDIA,5,0:;M,NVIDIA,5,14:;", "mig:NVIDIA": known})
+    rows = unpack_rows(text, make_apps(2), "field")
+    assert not isinstance(rows, UnreadableAllocation)
+    again = unpack_rows(pack_rows(rows), make_apps(2), "field")
+    assert again == rows
+    assert [row.instance for own in rows for row in own] == [UNKNOWN, MigInstance("1g.5gb", 0, 1)]

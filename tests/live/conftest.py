@@ -4,35 +4,24 @@ It exists to notice what a test does not ask about, and to let no test wait. Inv
 extender has logged a bug; time is virtual, but for a test that has processes or threads of its own and says so.
 """
 
-import asyncio
-import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
 
-from extender.live.leading import leadership
-from tests.virtual_time import pytest_asyncio_loop_factories
+from tests.virtual_time import leases_in_virtual_time, pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture(autouse=True)
-def steady_seconds_are_the_loops(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def steady_seconds_are_the_loops(request: pytest.FixtureRequest) -> Iterator[None]:
     """The clock of the leases shows the time of the loop."""
     if request.node.get_closest_marker("real_time"):
+        yield
         return
-
-    def clock_gettime(clock: int) -> float:
-        try:
-            return asyncio.get_running_loop().time()
-        except RuntimeError:
-            return time.clock_gettime(clock)
-
-    monkeypatch.setattr(
-        leadership, "time", SimpleNamespace(CLOCK_BOOTTIME=time.CLOCK_BOOTTIME, clock_gettime=clock_gettime)
-    )
+    with leases_in_virtual_time():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from kubernetes_asyncio.client import Configuration
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from extender.config import ServerSettings, Settings
+from extender.journal.journal import Journal
 from extender.kube.client import KubeClient
 from extender.kube.connection import Connection
 from extender.kube.reflector import ReflectorSettings
@@ -114,11 +115,13 @@ class Extender:
         self._runner = runner
 
     @classmethod
-    async def boot(cls, url: str, settings: LiveSettings, cluster: Settings = ONE_VENDOR) -> "Extender":
+    async def boot(
+        cls, url: str, settings: LiveSettings, cluster: Settings = ONE_VENDOR, journal: Journal | None = None
+    ) -> "Extender":
         """Start a process; it is not synced yet."""
         configuration = Configuration()
         configuration.host = url
-        live = LiveExtender(KubeClient(Connection(configuration)), cluster, settings)
+        live = LiveExtender(KubeClient(Connection(configuration)), cluster, settings, journal)
         server = ServerSettings(port=0, shutdown_seconds=0.1)
         runner, port = await start(make_app(live.cluster, server, _Live(live)), server)
         await live.start()

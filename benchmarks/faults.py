@@ -1,0 +1,78 @@
+"""Runs two replicas under faults, seed after seed, and stops at the first violation.
+
+It exists because what goes wrong together is found by many runs only. It must not know what goes wrong or what must
+hold; see `tests.live.fault_trial`. Invariant: the seed that is printed finds the violation again.
+
+    python -m benchmarks.faults [--runs 10000] [--first 1000] [-o docs/faults.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import structlog
+from rich.console import Console
+from rich.progress import track
+
+from tests.live.fault_trial import Outcome, Violation, run
+from tests.virtual_time import VirtualTimeLoop, leases_in_virtual_time
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    # Every replica makes TLS contexts that nobody needs, and to read the machine's authorities into one takes 20 ms.
+    os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    harms, binds, seconds, hits = Counter[str](), Counter[str](), 0.0, 0
+    started, violation, done = time.perf_counter(), None, 0
+    seeds = range(options.first, options.first + options.runs)
+    with leases_in_virtual_time():
+        for seed in track(seeds, "runs", console=Console(stderr=True)):
+            try:
+                outcome = _run(seed)
+            except Violation as error:
+                violation = str(error)
+                break
+            done += 1
+            harms.update(outcome.harms)
+            binds.update(outcome.binds)
+            seconds, hits = seconds + outcome.seconds, hits + outcome.hits
+    report = {
+        "first_seed": options.first,
+        "runs": done,
+        "harms": dict(sorted(harms.items())),
+        "requests_and_events_harmed": hits,
+        "answers_to_binds": dict(sorted(binds.items())),
+        "virtual_seconds": round(seconds),
+        "seconds": round(time.perf_counter() - started),
+        "violation": violation,
+    }
+    if options.output is not None:
+        options.output.write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    print(violation or f"{done} runs in {report['seconds']} s, nothing lost, nothing over-committed")
+    return 0 if violation is None else 1
+
+
+def _run(seed: int) -> Outcome:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(run(seed))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=10_000, help="how many runs (%(default)s)")
+    parser.add_argument("--first", type=int, default=1000, help="the first seed (%(default)s)")
+    parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""Each rule of manifests/live/rbac.yaml is taken away in turn, and the thing that then fails, and only that, says so.
+
+It exists because a rule that nobody misses is one too many, and because whoever forgets one has to find out from the
+extender's own words. It must not know how the extender asks. Invariants: every rule of the file has its row here; with
+the rule given back, what failed works again without a restart.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+import pytest
+import yaml
+
+from tests.e2e.control_plane import ControlPlane
+from tests.e2e.language import Scenario
+from tests.e2e.processes import ROOT
+from tests.e2e.story import Story
+from tests.e2e.telling import Json
+from tests.e2e.world import World
+
+_MANIFEST: Final = ROOT / "manifests" / "live" / "rbac.yaml"
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_ACCOUNT: Final = "system:serviceaccount:kube-system:gpu-extender"
+_PATIENCE_SECONDS: Final = 60.0
+_SERIOUS: Final = ("warning", "error", "critical")
+
+
+class Row(NamedTuple):
+    """What is missing without a rule."""
+
+    says: tuple[str, ...]
+    """Events of the log, at info or above, of which there must be one."""
+    steps: tuple[Mapping[str, Any], ...]
+    """What goes wrong, or goes on as ever."""
+    then: tuple[Mapping[str, Any], ...] = ()
+    """What must be true once the rule is back."""
+    is_ready: bool = True
+    also: tuple[str, ...] = ()
+    """Serious events that may come with it."""
+    lock: str = "none"
+
+
+def _key(rule: Json) -> str:
+    return f"{'+'.join(rule['verbs'])} {'+'.join(rule['resources'])}"
+
+
+_PLACED: Final = ({"create": {"a": "app 10"}, "placed": "a"},)
+_ROWS: Final[Mapping[str, Row]] = {
+    "list+watch nodes+pods+resourcequotas": Row(("list or watch failed",), (), _PLACED, is_ready=False),
+    # A pod is read when its Binding met another version of it.
+    "get nodes+pods": Row(
+        (),
+        (
+            {"bindings": "held", "create": {"a": "app 10"}, "on its way": "a"},
+            {"annotate": {"a": {"example.com/touched": "yes"}}, "bindings": "allowed"},
+            {"failed": {"a": "forbidden"}, "within": 30},
+        ),
+        ({"placed": "a", "within": 60},),
+    ),
+    "list+watch poddisruptionbudgets": Row(("list or watch failed",), _PLACED, ()),
+    "create pods/binding": Row(
+        (), ({"create": {"a": "app 10"}, "failed": {"a": "forbidden"}},), ({"placed": "a", "within": 60},)
+    ),
+    # kube-scheduler does not look at quotas, so only a wake makes it ask again.
+    "patch pods": Row(
+        ("pod cannot be woken",),
+        (
+            {"quotas": {"gpus": {"limits.nvidia.com/gpumem": 5}}},
+            {"create": {"a": "app 10"}, "refused": {"a": "QuotaExceeded"}},
+            {"quotas": {"gpus": {"limits.nvidia.com/gpumem": 30}}, "stays pending": {"a": 3}},
+        ),
+        ({"quotas": {"gpus": {"limits.nvidia.com/gpumem": 31}}, "placed": "a", "within": 30},),
+    ),
+    "patch nodes": Row(
+        (),
+        ({"create": {"a": "app 10"}, "failed": {"a": "forbidden"}},),
+        ({"placed": "a", "within": 60},),
+        lock="hami",
+    ),
+    "create+patch events": Row(
+        ("event not written",), ({"create": {"a": "app 90"}, "refused": {"a": "InsufficientMemory"}}, *_PLACED[:0]), ()
+    ),
+    "create leases": Row(("Lease cannot be written",), (), _PLACED, is_ready=False),
+    "get+update leases": Row(("Lease cannot be read",), (), _PLACED, is_ready=False),
+}
+
+
+def _roles() -> list[Json]:
+    return [each for each in yaml.safe_load_all(_MANIFEST.read_text()) if each and "rules" in each]
+
+
+RULES: Final = [(role, number) for role in _roles() for number in range(len(role["rules"]))]
+
+
+@contextmanager
+def _without(plane: ControlPlane, role: Json, number: int) -> Iterator[Callable[[], None]]:
+    """Take a rule away until the returned function is called, or to the end."""
+    rule = role["rules"][number]
+    rest = [each for at, each in enumerate(role["rules"]) if at != number]
+
+    def give_back() -> None:
+        plane.apply(role)
+        _wait_until(plane, role, rule, allowed=True)
+
+    plane.apply(role | {"rules": rest})
+    try:
+        _wait_until(plane, role, rule, allowed=False)
+        yield give_back
+    finally:
+        give_back()
+
+
+def _wait_until(plane: ControlPlane, role: Json, rule: Json, *, allowed: bool) -> None:
+    """Wait until the API server judges by the role as it is now: it follows roles by a watch of its own."""
+    resource, _, subresource = rule["resources"][0].partition("/")
+    asked = {
+        "verb": rule["verbs"][0],
+        "group": rule["apiGroups"][0],
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": role["metadata"].get("namespace", "default"),
+        "name": (rule.get("resourceNames") or [""])[0],
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": _ACCOUNT, "resourceAttributes": asked},
+    }
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        _, text = plane.request("POST", _REVIEWS, review)
+        if bool(yaml.safe_load(text)["status"].get("allowed")) is allowed:
+            return
+        assert time.monotonic() < end, f"{asked} stays as it was"
+        time.sleep(0.1)
+
+
+class _Patient(World):
+    """A cluster whose extender may not get ready."""
+
+    def _wait_ready(self) -> None:
+        """Wait for nothing."""
+
+
+def _logged(world: World) -> list[Json]:
+    lines = world.extenders[0].child.log.read_bytes().splitlines()
+    return [orjson.loads(line) for line in lines if line.startswith(b"{")]
+
+
+def _serious(world: World) -> set[str]:
+    return {str(line["event"]) for line in _logged(world) if line.get("level") in _SERIOUS}
+
+
+async def _until(holds: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not await asyncio.to_thread(holds):
+        assert time.monotonic() < end, what
+        await asyncio.sleep(0.2)
+
+
+async def _steps(story: Story, steps: Sequence[Mapping[str, Any]]) -> None:
+    for number, step in enumerate(steps, 1):
+        await story._take(number, step)
+
+
+def test_every_rule_has_its_row() -> None:
+    assert sorted(_key(role["rules"][number]) for role, number in RULES) == sorted(_ROWS)
+
+
+@pytest.mark.scenario("rbac")
+@pytest.mark.parametrize("role, number", RULES, ids=[_key(role["rules"][at]) for role, at in RULES])
+async def test_without_a_rule_one_thing_fails_and_says_so(
+    plane: ControlPlane, folder: Path, role: Json, number: int
+) -> None:
+    row = _ROWS[_key(role["rules"][number])]
+    options = ["--lock-mode", row.lock, "--log-format", "json", "--lease-duration", "6"]
+    with _without(plane, role, number) as give_back:
+        async with (World if row.is_ready else _Patient)(plane, folder, options=options) as world:
+            story = Story(Scenario("rbac", 0, "", {}, ()), world)
+            await story.nodes({"n1": "1 card of 48"})
+            await _steps(story, row.steps)
+            said = {text for text in row.says if text not in {line["event"] for line in _logged(world)}}
+            if said:
+                await _until(
+                    lambda: set(row.says) <= {line["event"] for line in _logged(world)}, f"{said}: never logged"
+                )
+            assert world.extenders[0].is_ready() is row.is_ready
+            assert _serious(world) <= {*row.says, *row.also}, _serious(world)
+            await asyncio.to_thread(give_back)
+            if not row.is_ready:
+                await _until(world.extenders[0].is_ready, "it does not get ready with the rule back")
+            await _steps(story, row.then)

@@ -50,6 +50,8 @@ class ProblemCode(StrEnum):
     UNREADABLE_REGISTER = "UnreadableRegister"
     UNKNOWN_QUOTA_KEY = "UnknownQuotaKey"
     UNREADABLE_BUDGET = "UnreadableBudget"
+    UNMAPPED_DEVICE = "UnmappedDevice"
+    UNSEEN_RESOURCE = "UnseenResource"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -3,6 +3,7 @@
 It must not know the wire, clocks or arrays. What it works out is summed into the same cells as what pods hold.
 """
 
+from accounting.holders.claim_ledger import CardClaims, Changes, ClaimLedger, Unmapped
 from accounting.holders.claims import (
     Claim,
     ClaimedCard,
@@ -20,8 +21,11 @@ from accounting.holders.virtual_machine import Launchers, Migration, VirtualMach
 
 __all__ = [
     "Card",
+    "CardClaims",
+    "Changes",
     "Claim",
     "ClaimHolding",
+    "ClaimLedger",
     "ClaimedCard",
     "DeviceId",
     "DeviceKind",
@@ -40,6 +44,7 @@ __all__ = [
     "Slice",
     "SliceDevice",
     "Subject",
+    "Unmapped",
     "UsageRecords",
     "VirtualMachineInstance",
     "VmiKey",

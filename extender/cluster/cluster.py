@@ -5,8 +5,8 @@ pod's containers can be shown. It must not know HTTP. Invariants: every change r
 what came from files and what came by requests are kept apart, so that files can be read again.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from accounting.answers import Claims, Placement, explain_node, place_beside, problem_counts, problems
 from accounting.disruption import DisruptionBudget
@@ -21,11 +21,13 @@ from accounting.status import Problem, ProblemCode, Reason
 from extender.cluster.arrivals import Arrivals
 from extender.cluster.charges import Charges
 from extender.cluster.device_classes import DeviceClasses
+from extender.cluster.dra_objects import DraObjects, replace_dra
 from extender.cluster.entry import Heard, concerns_cards, unpacked
 from extender.cluster.events import Events
 from extender.cluster.nominations import Nominations
 from extender.cluster.registry import PodRegistry
 from extender.cluster.residents import Residents
+from extender.cluster.resource_claims import ResourceClaims
 from extender.config import Settings
 
 
@@ -38,6 +40,7 @@ class Objects:
     quotas: tuple[Quota, ...] = ()
     problems: tuple[Problem, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
+    dra: DraObjects = field(default_factory=DraObjects)
 
 
 class Cluster:
@@ -76,6 +79,9 @@ class Cluster:
         self.nominations = Nominations(self.cache, self.residents)
         self._follow_pods()
         self.device_classes = DeviceClasses()
+        self.resource_claims = ResourceClaims(self.cache, self.events, ignores_unmapped=settings.ignore_unmapped)
+        self.unseen: Callable[[], list[Problem]] = list
+        """Tells which objects that may hold cards are not seen."""
         self.packing = Packing()
         self._files = Objects()
         self._changes = 0
@@ -158,9 +164,12 @@ class Cluster:
         return counts
 
     def problems_of_objects(self) -> list[Problem]:
-        """Return what is wrong with quotas, their limits below what is used included, and with files' objects."""
+        """Return what is wrong with quotas, their limits below what is used included, and with objects of files.
+
+        Resources whose objects are not seen are problems as well.
+        """
         passed = map(passed_problem, self.quotas.passed(self.cache.used))
-        return [*self.quotas.problems(), *passed, *self._files.problems]
+        return [*self.quotas.problems(), *passed, *self._files.problems, *self.unseen()]
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -169,6 +178,8 @@ class Cluster:
         self._drop_vanished(files)
         for node in files.nodes:
             self.cache.add_node(node)
+            self.resource_claims.count_again(node.name)
+        replace_dra(self._files.dra, files.dra, self.device_classes, self.resource_claims)
         for quota in files.quotas:
             self.quotas.put(quota)
         for budget in files.budgets:
@@ -184,12 +195,14 @@ class Cluster:
         generation = self.cache.generation
         self.cache.update_node(self.as_counted(node))
         if self.cache.generation != generation:
+            self.resource_claims.count_again(node.name)
             self.events.node_changed.publish(node.name)
 
     def remove_node(self, name: str) -> None:
         """Record that a node object is gone."""
         self._gone_plugins -= {(node, vendor) for node, vendor in self._gone_plugins if node == name}
         self.cache.remove_node(name)
+        self.resource_claims.count_again(name)
 
     def as_counted(self, node: Node) -> Node:
         """Return a node whose cards take nothing where their vendor's plugin is gone."""
@@ -295,6 +308,7 @@ class Cluster:
         for node in self._files.nodes:
             if node.name not in nodes:
                 self.cache.remove_node(node.name)
+                self.resource_claims.count_again(node.name)
         budgets = {(budget.namespace, budget.name) for budget in files.budgets}
         for budget in self._files.budgets:
             if (budget.namespace, budget.name) not in budgets:

@@ -16,21 +16,34 @@ from accounting.pod import Pod
 from accounting.quota import Quota
 from accounting.status import Problem, ProblemCode
 from extender.cluster.cluster import Objects
+from extender.cluster.dra_objects import DraObjects
 from extender.config import Settings
 from extender.convert import (
     InputError,
     Manifest,
+    convert_claim,
     convert_disruption_budget,
     convert_node,
     convert_pod,
     convert_quota,
+    convert_slice,
+    mapped_resource,
     misnamed,
     read_manifests,
 )
-from extender.wire import core_v1, policy_v1
+from extender.wire import core_v1, policy_v1, resource_v1
 
 _EXAMPLE = "example-cluster.yaml"
-_Named = TypeVar("_Named", core_v1.Node, core_v1.Pod, core_v1.ResourceQuota, policy_v1.PodDisruptionBudget)
+_Named = TypeVar(
+    "_Named",
+    core_v1.Node,
+    core_v1.Pod,
+    core_v1.ResourceQuota,
+    policy_v1.PodDisruptionBudget,
+    resource_v1.DeviceClass,
+    resource_v1.ResourceClaim,
+    resource_v1.ResourceSlice,
+)
 
 
 def example_cluster() -> str:
@@ -60,11 +73,12 @@ def garbage_collector_paused() -> Iterator[None]:
 
 
 def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
-    """Convert Node, Pod, ResourceQuota and PodDisruptionBudget objects; other kinds are passed over."""
+    """Convert Node, Pod, ResourceQuota, PodDisruptionBudget and DRA's objects; other kinds are passed over."""
     nodes: dict[str, Node] = {}
     pods: dict[str, Pod] = {}
     quotas: dict[tuple[str, str], Quota] = {}
     budgets: dict[tuple[str, str], DisruptionBudget] = {}
+    dra = DraObjects()
     problems: list[Problem] = []
     for manifest in manifests:
         try:
@@ -80,6 +94,16 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
             elif manifest.kind == "PodDisruptionBudget":
                 budget = convert_disruption_budget(_named(manifest, policy_v1.PodDisruptionBudget))
                 budgets[budget.namespace, budget.name] = budget
+            elif manifest.kind == "DeviceClass":
+                device_class = _named(manifest, resource_v1.DeviceClass)
+                name, mapped = mapped_resource(device_class)
+                dra.classes[name] = mapped
+            elif manifest.kind == "ResourceClaim":
+                claim = convert_claim(_named(manifest, resource_v1.ResourceClaim))
+                dra.claims[claim.uid] = claim
+            elif manifest.kind == "ResourceSlice":
+                found = convert_slice(_named(manifest, resource_v1.ResourceSlice))
+                dra.slices[found.name] = found
         except InputError as error:
             problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
     return Objects(
@@ -88,6 +112,7 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
         tuple(quotas.values()),
         tuple(problems),
         tuple(budgets.values()),
+        dra,
     )
 
 
@@ -115,6 +140,9 @@ _PROBLEM_OF_KIND = {
     "Pod": ProblemCode.UNDECODABLE_ALLOCATION,
     "ResourceQuota": ProblemCode.UNKNOWN_QUOTA_KEY,
     "PodDisruptionBudget": ProblemCode.UNREADABLE_BUDGET,
+    "DeviceClass": ProblemCode.UNMAPPED_DEVICE,
+    "ResourceClaim": ProblemCode.UNMAPPED_DEVICE,
+    "ResourceSlice": ProblemCode.UNMAPPED_DEVICE,
 }
 
 

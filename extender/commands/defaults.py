@@ -64,6 +64,11 @@ def add_defaults(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL=MIB",
         help="memory of a card model that nobody gets, for driver and contexts; comma list, e.g. T4=450,A100=600",
     )
+    group.add_argument(
+        "--ignore-unmapped-devices",
+        action="store_true",
+        help="a DRA claim's device that is no known card blocks nothing; by default its node takes no pods",
+    )
 
 
 def with_config(arguments: argparse.Namespace, config: VendorConfig) -> argparse.Namespace:
@@ -91,7 +96,7 @@ def settings_of(arguments: argparse.Namespace, config: VendorConfig) -> Settings
     policies = make_policies(arguments.node_scheduler_policy, arguments.gpu_scheduler_policy)
     vendors[NVIDIA.key] = nvidia
     first, *others = (vendors.get(each.key, each) for each in chosen)
-    return Settings(first, policies, tuple(others), arguments.reserved_memory)
+    return Settings(first, policies, tuple(others), arguments.reserved_memory, arguments.ignore_unmapped_devices)
 
 
 def _vendors(text: str) -> tuple[Vendor, ...]:

@@ -20,7 +20,9 @@ from extender.config import Settings
 from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
 
-Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass"]
+Kind: TypeAlias = Literal[
+    "Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass", "ResourceSlice", "ResourceClaim"
+]
 
 
 class Journal(Protocol):

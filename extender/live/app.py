@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from accounting.answers import Claims
+from accounting.status import Problem, ProblemCode
 from extender.cluster import Cluster, Seen
 from extender.config import Settings
 from extender.journal import Journal, JournaledSink, Recorder
@@ -76,6 +77,7 @@ class LiveExtender:
         self._budgets = self._make_budget_reflector(live.reflector, journal)
         self.optional = dra_reflectors(client, self.cluster, live.reflector, _journaling(journal))
         """What not every API server has."""
+        self.cluster.unseen = self.unseen
         self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
             self.cluster,
@@ -106,9 +108,13 @@ class LiveExtender:
             optional.is_settled for optional in self.optional
         )
 
-    def blind(self) -> list[str]:
-        """Return why holders of cards that may exist are not seen."""
-        return [why for optional in self.optional if (why := optional.blind)]
+    def unseen(self) -> list[Problem]:
+        """Return the resources whose objects may exist and are not seen, each with the reason."""
+        return [
+            Problem(ProblemCode.UNSEEN_RESOURCE, f"resource {optional.wanted.name}", optional.unseen)
+            for optional in self.optional
+            if optional.unseen
+        ]
 
     @property
     def is_stopping(self) -> bool:
@@ -245,6 +251,7 @@ class LiveExtender:
         events.node_changed.subscribe(
             lambda event: waker.freed(event.name), lambda event: self.overcommit.look_at_node(event.name)
         )
+        events.card_changed.subscribe(lambda event: self.overcommit.look_at_node(event.node))
         events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))

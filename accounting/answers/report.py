@@ -72,7 +72,8 @@ def node_report(cache: Cache | Dump, node: str) -> list[DeviceReport]:
             uuid,
             registered.get(uuid),
             holders.get(uuid, []),
-            claimed.get(uuid),
+            # Of a card that the node does not register, what claims hold is none of accounting's.
+            claimed.get(uuid) if uuid in registered else None,
             blocked.get(uuid, ()),
             uuid in cordoned,
         )

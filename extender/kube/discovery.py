@@ -139,6 +139,8 @@ class OptionalReflector:
                 await asyncio.sleep(self.chance.uniform(*_AGAIN_SECONDS))
             else:
                 await self._follow(version)
+                # An API server that says that it has the resource, and then has not, is not asked without a pause.
+                await asyncio.sleep(self.chance.uniform(*_RETRY_SECONDS))
 
     async def _follow(self, version: str) -> None:
         """List and watch one version until it is not served any more."""

@@ -367,7 +367,7 @@ async def test_metrics_show_claims_apart_from_pods() -> None:
         labels = 'namespace="default",claim="c",node="n1",uuid="GPU-a"'
         assert f"gpu_extender_claim_memory_bytes{{{labels}}} {24576 * 2**20}\n" in text
         assert f"gpu_extender_claim_cores_ratio{{{labels}}} 1.0\n" in text
-        by_card = {line.split(" ")[0]: line.split(" ")[1] for line in text.splitlines() if "GPU-a" in line}
+        by_card = {line.rpartition(" ")[0]: line.rpartition(" ")[2] for line in text.splitlines() if "GPU-a" in line}
         pods_of, claims_of = (
             next(value for name, value in by_card.items() if name.startswith(f"gpu_extender_card_{kind}{{"))
             for kind in ("pods", "claims")

@@ -1,4 +1,4 @@
-"""Random events of pods, nodes, DRA claims and slices, compared with the reference after every one of them.
+"""Random events of pods, nodes, DRA claims and slices, compared with the reference again and again.
 
 It exists because claims, slices and registers change in any order, and each decides what the others mean. It must not
 know how the ledger counts. Invariant: as in `random_events`, of which it is a larger world.
@@ -34,8 +34,8 @@ class ClaimWorld(World):
         self.ledger.know_slices()
         self.claims: dict[str, Claim] = {}
         self.slices: dict[str, Slice] = {}
-        self.known: dict[DeviceId, KnownDevice] = {}
-        """What devices are, or were while claims of their pool still refer to it."""
+        self.known: dict[str, dict[DeviceId, KnownDevice]] = {}
+        """By pool, what devices are, or were while claims still refer to the pool."""
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -49,35 +49,43 @@ class ClaimWorld(World):
 
     def put_claim(self, claim: Claim) -> None:
         self.ledger.put(claim)
+        before = self.claims.get(claim.uid)
         self.claims[claim.uid] = claim
-        self._forget()
+        self._forget(_nodes(before) | _nodes(claim))
 
     def remove_claim(self, uid: str) -> None:
         self.ledger.remove(uid)
-        self.claims.pop(uid, None)
-        self._forget()
+        self._forget(_nodes(self.claims.pop(uid, None)))
 
     def put_slice(self, new: Slice) -> None:
         self.ledger.put_slice(new)
         self.slices[new.name] = new
-        pool = [each for each in self.slices.values() if each.pool == new.pool]
+        known = self.known.setdefault(new.pool, {})
         for driver in (NVIDIA_DRIVER, HAMI_DRIVER):
-            own = [each for each in pool if each.driver == driver]
+            own = [each for each in self.slices_of(new.pool) if each.driver == driver]
             newest = max((each.generation for each in own), default=0)
             for each in own:
                 if each.generation == newest:
-                    self.known |= {DeviceId(driver, each.pool, device.name): _known(device) for device in each.devices}
-        self._forget()
+                    known |= {DeviceId(driver, each.pool, device.name): _known(device) for device in each.devices}
+        self._forget({new.pool})
 
     def remove_slice(self, name: str) -> None:
         self.ledger.remove_slice(name)
-        self.slices.pop(name, None)
-        self._forget()
+        gone = self.slices.pop(name, None)
+        self._forget(set() if gone is None else {gone.pool})
 
-    def _forget(self) -> None:
-        referred = {result.device.pool for claim in self.claims.values() for result in claim.results}
-        current = {DeviceId(s.driver, s.pool, device.name) for s in self.slices.values() for device in s.devices}
-        self.known = {key: each for key, each in self.known.items() if key.pool in referred or key in current}
+    def slices_of(self, pool: str) -> list[Slice]:
+        return [self.slices[name] for part in _PARTS if (name := f"{pool}-{part}") in self.slices]
+
+    def _forget(self, pools: set[str]) -> None:
+        """Forget devices of pools that no claim refers to, and that no slice has any more."""
+        for pool in pools:
+            if not any(pool in _nodes(claim) for claim in self.claims.values()):
+                current = {
+                    DeviceId(each.driver, pool, device.name) for each in self.slices_of(pool) for device in each.devices
+                }
+                known = self.known.get(pool, {})
+                self.known[pool] = {key: each for key, each in known.items() if key in current}
 
     # -- comparing --------------------------------------------------------------------------------------------------
 
@@ -85,7 +93,8 @@ class ClaimWorld(World):
         node = self.nodes.get(name)
         cards = () if node is None else node.devices
         sizes = {each.uuid: Amounts(each.slots, each.memory, each.cores) for each in cards}
-        return reference_claims.held_on(name, self.claims.values(), self.known, sizes)
+        claims = [claim for claim in self.claims.values() if name in _nodes(claim)]
+        return reference_claims.held_on(name, claims, self.known.get(name, {}), sizes)
 
     def state_of(self, name: str, *, without: str = "") -> reference_state.NodeState | None:
         on = [pod for pod in self.pods.values() if pod.node == name and pod.uid != without]
@@ -120,10 +129,16 @@ class _Driver(Driver):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, ClaimWorld())
-        self.kinds |= {self.change_claim: 25, self.end_claim: 10, self.change_slice: 12, self.end_slice: 4}
+        # Questions cost most, and `random_events` asks enough of them.
+        self.kinds = {kind: weight // 5 or 1 for kind, weight in self.kinds.items()}
+        self.kinds |= {self.change_claim: 40, self.end_claim: 15, self.change_slice: 15, self.end_slice: 5}
         for name in NODES:
             for part in _PARTS:
                 self.world.put_slice(self.slice(name, part))
+
+    def is_looked_at(self) -> bool:
+        """After every fourth event: what is wrong of a claim stays wrong until it changes."""
+        return self.chance(4)
 
     def change_claim(self) -> set[str]:
         """A claim gets devices, gets others, or loses all of them; now and then it is told of again."""
@@ -198,4 +213,6 @@ class _Driver(Driver):
 
 
 def _nodes(claim: Claim | None) -> set[str]:
-    return set() if claim is None else {result.device.pool for result in claim.results}
+    """The nodes, which are the pools, of a claim's devices of GPU drivers."""
+    results = () if claim is None else claim.results
+    return {each.device.pool for each in results if each.device.driver in (NVIDIA_DRIVER, HAMI_DRIVER)}

@@ -271,8 +271,14 @@ class Driver(Chance):
             kind = self.end
         if not self.world.pods and kind not in (*grows, self.change_node):
             kind = self.schedule
-        self.world.check(sorted(kind()))
+        concerned = kind()
+        if self.is_looked_at():
+            self.world.check(sorted(concerned))
         return kind.__name__
+
+    def is_looked_at(self) -> bool:
+        """Whether the nodes that an event concerned are compared right after it."""
+        return True
 
     def check(self) -> None:
         self.world.check()

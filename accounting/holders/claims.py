@@ -127,6 +127,6 @@ def _together(known: ClaimedCard, use: DeviceUse, closed: bool) -> ClaimedCard: 
         one.memory + use.memory,
         one.cores + use.cores,
         one.exclusive or use.exclusive,
-        crowded=one.exclusive or use.exclusive,
+        crowded=one.crowded or one.exclusive or use.exclusive or known.closed is not closed,
     )
     return ClaimedCard(known.node, summed, known.closed or closed)

@@ -240,17 +240,17 @@ def _stray_cells(cache: Cache, snapshot: Snapshot) -> list[str]:
 
 def run(events: int, seed: int, check_every: int, progress: Callable[[int], object] | None = None) -> Summary:
     """Send that many events; the nodes concerned are compared after each, everything after each `check_every`."""
-    return drive(_Driver(seed), seed, events, check_every, progress)
+    return drive(Driver(seed), seed, events, check_every, progress)
 
 
-class _Driver(Chance):
+class Driver(Chance):
     """Draws events. Each method tells the world of one and returns the nodes concerned."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, world: World | None = None) -> None:
         super().__init__(seed)
-        self.world = World()
+        self.world = World() if world is None else world
         self.serial = 0
-        self.kinds = {
+        self.kinds: dict[Callable[[], set[str]], int] = {
             self.schedule: 30,
             self.ask_again: 3,
             self.see_stranger: 6,
@@ -271,8 +271,14 @@ class _Driver(Chance):
             kind = self.end
         if not self.world.pods and kind not in (*grows, self.change_node):
             kind = self.schedule
-        self.world.check(sorted(kind()))
+        concerned = kind()
+        if self.is_looked_at():
+            self.world.check(sorted(concerned))
         return kind.__name__
+
+    def is_looked_at(self) -> bool:
+        """Whether the nodes that an event concerned are compared right after it."""
+        return True
 
     def check(self) -> None:
         self.world.check()

@@ -26,6 +26,8 @@ class Settings:
     raw_keys: tuple[str, ...] = ()
     """Extended resource names of whole devices that are counted, sorted. None, so that nothing changes for clusters
     where kube-scheduler alone counts them; these names must be in the stanza's managedResources."""
+    ignore_unmapped: bool = False
+    """A device of a GPU driver that a DRA claim has and that is no known card blocks its node: it may be any card."""
 
     @property
     def vendors(self) -> tuple[Vendor, ...]:

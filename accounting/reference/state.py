@@ -6,6 +6,7 @@ everything is computed anew from the objects, so no history can matter. Only tes
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from accounting.node import Device, Node
@@ -118,6 +119,15 @@ class Card(NamedTuple):
     blocked: bool
 
 
+class ClaimedPart(NamedTuple):
+    """What a DRA claim holds on a card by one result."""
+
+    amounts: Amounts
+    closed: bool
+    """No pod may join: the card is taken whole, or is in MIG mode."""
+    whole: bool = False
+
+
 class NodeState(NamedTuple):
     """One node with its cards by UUID, orphans last. `node` is None where the object is gone."""
 
@@ -137,8 +147,17 @@ def cluster_state(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, NodeS
     return {name: node_state(known.get(name), on) for name, on in bound.items()}
 
 
-def node_state(node: Node | None, pods: Sequence[Pod]) -> NodeState:
-    """Return a node as the bound, non-terminal pods on it leave it."""
+def node_state(
+    node: Node | None,
+    pods: Sequence[Pod],
+    claimed: Mapping[str, Sequence[ClaimedPart]] = MappingProxyType({}),
+    *,
+    unmapped: bool = False,
+) -> NodeState:
+    """Return a node as the bound, non-terminal pods on it leave it.
+
+    `claimed`: by UUID, what DRA claims hold. `unmapped`: a claim has a device there that is no known card.
+    """
     registered = {} if node is None else {device.uuid: device for device in node.devices}
     held = [{uuid: of.held for uuid, of in card_holdings(pod).items() if any(of.held)} for pod in pods]
     phases = [phase for pod in pods for phase in _held_phases(pod)]
@@ -149,11 +168,17 @@ def node_state(node: Node | None, pods: Sequence[Pod]) -> NodeState:
     for position, device in enumerate([*registered.values(), *(Device(uuid, 0, 0, 0, 0) for uuid in orphans)]):
         uuid, capacity = device.uuid, Amounts(device.slots, device.memory, device.cores)
         holders = [own[uuid] for own in held if uuid in own]
-        requested, alone, beside = add(*holders), *_exclusive(uuid, len(holders), phases)
+        parts = claimed.get(uuid, ()) if uuid in registered else ()
+        requested = add(*holders, *(part.amounts for part in parts))
+        alone, beside = _exclusive(uuid, len(holders), phases)
+        if parts:
+            closed = any(part.closed for part in parts)
+            conflict = len(parts) > 1 and (any(part.whole for part in parts) or not all(part.closed for part in parts))
+            alone, beside = alone or closed, (bool(holders) and (alone or closed)) or beside or (closed and conflict)
         over = beside or min(less(capacity, requested)) < 0
         orphan = uuid not in registered
         cards[uuid] = Card(position, device, orphan, capacity, requested, alone, over, uuid in blocked)
-    return NodeState(node, cards, not all(named), sum(total_holding(pod).peak.slots for pod in pods))
+    return NodeState(node, cards, unmapped or not all(named), sum(total_holding(pod).peak.slots for pod in pods))
 
 
 def namespaces_used(pods: Iterable[Pod]) -> dict[str, Amounts]:

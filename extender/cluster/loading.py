@@ -17,19 +17,22 @@ from accounting.pod import Pod
 from accounting.quota import Quota
 from accounting.status import Problem, ProblemCode
 from extender.cluster.cluster import Objects
+from extender.cluster.dra_objects import DraObjects
 from extender.config import Settings
 from extender.convert import (
     InputError,
     Manifest,
+    convert_claim,
     convert_disruption_budget,
     convert_node,
     convert_pod,
     convert_quota,
-    convert_vmi,
+    convert_slice,
+    mapped_resource,
     misnamed,
     read_manifests,
 )
-from extender.wire import core_v1, kubevirt_v1, policy_v1
+from extender.wire import core_v1, kubevirt_v1, policy_v1, resource_v1
 
 _EXAMPLE = "example-cluster.yaml"
 _Named = TypeVar(
@@ -39,6 +42,9 @@ _Named = TypeVar(
     core_v1.ResourceQuota,
     policy_v1.PodDisruptionBudget,
     kubevirt_v1.VirtualMachineInstance,
+    resource_v1.DeviceClass,
+    resource_v1.ResourceClaim,
+    resource_v1.ResourceSlice,
 )
 
 
@@ -69,12 +75,13 @@ def garbage_collector_paused() -> Iterator[None]:
 
 
 def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
-    """Convert objects of the kinds that count: those of `_PROBLEM_OF_KIND`; others are passed over."""
+    """Convert Node, Pod, ResourceQuota, PodDisruptionBudget and DRA's objects; other kinds are passed over."""
     nodes: dict[str, Node] = {}
     pods: dict[str, Pod] = {}
     quotas: dict[tuple[str, str], Quota] = {}
     budgets: dict[tuple[str, str], DisruptionBudget] = {}
     vmis: dict[VmiKey, VirtualMachineInstance] = {}
+    dra = DraObjects()
     problems: list[Problem] = []
     for manifest in manifests:
         try:
@@ -93,6 +100,16 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
             elif manifest.kind == "VirtualMachineInstance":
                 vmi = convert_vmi(_named(manifest, kubevirt_v1.VirtualMachineInstance), settings)
                 vmis[vmi.key] = vmi
+            elif manifest.kind == "DeviceClass":
+                device_class = _named(manifest, resource_v1.DeviceClass)
+                name, mapped = mapped_resource(device_class)
+                dra.classes[name] = mapped
+            elif manifest.kind == "ResourceClaim":
+                claim = convert_claim(_named(manifest, resource_v1.ResourceClaim))
+                dra.claims[claim.uid] = claim
+            elif manifest.kind == "ResourceSlice":
+                found = convert_slice(_named(manifest, resource_v1.ResourceSlice))
+                dra.slices[found.name] = found
         except InputError as error:
             problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
     return Objects(
@@ -102,6 +119,7 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
         tuple(problems),
         tuple(budgets.values()),
         tuple(vmis.values()),
+        dra,
     )
 
 
@@ -129,7 +147,9 @@ _PROBLEM_OF_KIND = {
     "Pod": ProblemCode.UNDECODABLE_ALLOCATION,
     "ResourceQuota": ProblemCode.UNKNOWN_QUOTA_KEY,
     "PodDisruptionBudget": ProblemCode.UNREADABLE_BUDGET,
-    "VirtualMachineInstance": ProblemCode.UNREADABLE_VIRTUAL_MACHINE,
+    "DeviceClass": ProblemCode.UNMAPPED_DEVICE,
+    "ResourceClaim": ProblemCode.UNMAPPED_DEVICE,
+    "ResourceSlice": ProblemCode.UNMAPPED_DEVICE,
 }
 
 

@@ -23,7 +23,9 @@ from extender.logs import logger
 #: Of what the entries mean. One that is higher is refused: its entries may mean something else.
 FORMAT: Final = 1
 
-Kind: TypeAlias = Literal["Node", "Pod", "ResourceQuota", "PodDisruptionBudget"]
+Kind: TypeAlias = Literal[
+    "Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass", "ResourceSlice", "ResourceClaim"
+]
 
 
 class Journal(Protocol):

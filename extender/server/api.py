@@ -14,7 +14,7 @@ from accounting.pod import Pod
 from accounting.quota import Limit
 from extender.cluster import Cluster, check_requests, checked_pod, concerns_cards
 from extender.convert import InputError, parse_json_manifests
-from extender.reports import VerifyLists, card_marks, node_entries, pod_entries, render, wanted_marks
+from extender.reports import VerifyLists, card_marks, claim_entries, node_entries, pod_entries, render, wanted_marks
 from extender.server.bodies import read_body
 from extender.server.lists import ListQuery, Lists, placed
 from extender.server.origin import check_host, check_json
@@ -59,6 +59,7 @@ class Api:
             *(changing if self._embedded else ()),
             web.get("/api/v1/pods", self.pods),
             web.get("/api/v1/nodes", self.nodes),
+            web.get("/api/v1/claims", self.claims),
             web.get("/api/v1/verify", self.verify),
             web.get("/api/v1/quotas", self.quotas),
         ]
@@ -84,6 +85,17 @@ class Api:
         except InputError as error:
             return json_response({"error": str(error)}, status=400)
         return await self._lists.send(request, query, lambda: placed(self._nodes(query, wanted), _node_place))
+
+    async def claims(self, request: web.Request) -> web.StreamResponse:
+        """Every DRA claim that holds cards; `?node=` and `?namespace=` leave some of them."""
+        try:
+            query = ListQuery.of(request, ("node", "namespace"))
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        node, namespace = query.filters.get("node"), query.filters.get("namespace")
+        return await self._lists.send(
+            request, query, lambda: placed(claim_entries(self._cluster, node, namespace), _claim_place)
+        )
 
     def _nodes(self, query: ListQuery, marks: frozenset[str] | None) -> Iterator[Json | None]:
         node, model = query.filters.get("node"), query.filters.get("model")
@@ -166,6 +178,10 @@ class Api:
 
 def _pod_place(entry: Json) -> list[str]:
     return [*entry["pod"].split("/", 1), entry["uid"]]
+
+
+def _claim_place(entry: Json) -> list[str]:
+    return [*entry["claim"].split("/", 1), entry["uid"]]
 
 
 def _node_place(entry: Json) -> list[str]:

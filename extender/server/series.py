@@ -10,8 +10,10 @@ Source of HAMi's metrics: cmd/scheduler/metrics.go, the older names behind its -
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from accounting.holders import CardClaims
 from extender.cluster import Cluster
 from extender.config import ServerSettings
+from extender.server.claim_series import claim_series
 from extender.server.pod_series import hami_containers, pod_series
 from extender.server.prometheus_text import head, labels, quoted
 
@@ -32,7 +34,8 @@ class Card(NamedTuple):
     held_slots: int
     held_memory: int
     held_cores: int
-    holders: int
+    pods: int
+    claims: int
     healthy: bool
     in_mig: bool
 
@@ -63,6 +66,7 @@ def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
             yield from _family(family, cards, known)
     if settings.metrics_per_pod:
         yield from pod_series(cluster)
+        yield from claim_series(cluster)
     if settings.metrics_hami_names:
         yield from _hami_quotas(cluster)
         if settings.metrics_per_pod:
@@ -83,7 +87,7 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
                 continue
             slots, memory, cores = (each[:, row].tolist() for each in (held.slots, held.memory, held.cores))
             holders, layouts = held.holders[:, row].tolist(), snapshot.nodes.layout[:, row].tolist()
-            positions = cache.positions(name)
+            positions, claimed = cache.positions(name), cache.claimed.on(name)
             for card in nodes[name].devices:
                 place = positions.get(card.uuid)
                 if place is None:
@@ -100,12 +104,18 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
                         slots[place],
                         memory[place],
                         cores[place],
-                        holders[place],
+                        holders[place] - _of_claims(claimed.get(card.uuid)),
+                        len(claimed[card.uuid].holders) if card.uuid in claimed else 0,
                         card.healthy and not card.gone,
                         layouts[place] > 0,
                     )
                 )
         yield found
+
+
+def _of_claims(claims: CardClaims | None) -> int:
+    """Return how many of a card's holders in the arrays are its claims; see `DeviceTable.add`."""
+    return 0 if claims is None else 1 + claims.use.crowded
 
 
 def _family(family: Family, cards: list[Card], known: dict[Labels, list[str]]) -> Iterator[bytes]:
@@ -153,7 +163,8 @@ OWN = (
     Family(f"{_PREFIX}_cores_allocated_ratio", "Cores that pods hold.", _own, lambda card: card.held_cores / 100),
     Family(f"{_PREFIX}_slots_limit", "Slots of a card.", _own, lambda card: card.slots),
     Family(f"{_PREFIX}_slots_allocated", "Slots that pods hold.", _own, lambda card: card.held_slots),
-    Family(f"{_PREFIX}_pods", "Pods that hold a part of a card.", _own, lambda card: card.holders),
+    Family(f"{_PREFIX}_pods", "Pods that hold a part of a card.", _own, lambda card: card.pods),
+    Family(f"{_PREFIX}_claims", "DRA claims that hold a part of a card.", _own, lambda card: card.claims),
     Family(
         f"{_PREFIX}_healthy", "1 while the device plugin calls a card healthy.", _own, lambda card: int(card.healthy)
     ),

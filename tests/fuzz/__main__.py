@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given[:1] == ["--one"]:
         _fuzz(given[1], given[2:])
         return 0
-    from tests.fuzz.targets import TARGETS  # noqa: PLC0415 - a fuzzed process imports it with instruments
+    from tests.fuzz.targets import TARGETS
 
     parser = _parser(list(TARGETS))
     options = parser.parse_args(given)
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(name: str, seconds: int) -> dict[str, object]:
     """Fuzz one target, from what is kept of earlier runs, and keep what is new."""
-    from tests.fuzz.targets import CORPUS, TARGETS  # noqa: PLC0415 - as in main
+    from tests.fuzz.targets import CORPUS, TARGETS
 
     kept = CORPUS / name
     with tempfile.TemporaryDirectory(prefix=f"gpu-extender-fuzz-{name}-") as folder:
@@ -103,12 +103,12 @@ def _figures(said: str) -> dict[str, object]:
 
 def _fuzz(name: str, options: list[str]) -> None:
     """Fuzz in this process; it does not return."""
-    import atheris  # noqa: PLC0415 - only who fuzzes needs it
+    import atheris
 
     with atheris.instrument_imports(include=["accounting", "extender"]):
-        from tests.fuzz.targets import TARGETS  # noqa: PLC0415 - with instruments
-    from tests.fuzz.mutation import mutated  # noqa: PLC0415
-    from tests.fuzz.raising import raise_what_is_logged  # noqa: PLC0415
+        from tests.fuzz.targets import TARGETS
+    from tests.fuzz.mutation import mutated
+    from tests.fuzz.raising import raise_what_is_logged
 
     raise_what_is_logged()
     target = TARGETS[name]

@@ -20,7 +20,7 @@ from extender.commands.vendor_config import read_vendor_config
 from extender.config import Settings
 from extender.convert import InputError, parse_json_manifests, parse_manifests, pod_manifests
 from extender.journal import journal as journals
-from extender.kube.connection import Connection, ConnectError
+from extender.kube.connection import ConnectError, Connection
 from extender.live.replaying import Replay
 from extender.server import verify_report
 from tests.extender.objects import bound, listed, node, pod, quota

@@ -25,7 +25,6 @@ from tests.extender.vmis import K, raw_node, raw_pod, vmi
 
 T = TypeVar("T")
 POD = raw_pod("l", 2)
-OTHER = {"namespace": "other"}
 
 
 class World(NamedTuple):
@@ -97,7 +96,9 @@ async def served(cluster: Cluster, ask: Callable[[World], Awaitable[T]], machine
         pytest.param([vmi("a", ["uid-l"], units=2)], True, id="listed"),
         pytest.param([vmi("a", [], units=2)], False, id="not-listed"),
         pytest.param([vmi("a", ["uid-before"], units=2)], False, id="C-06-another-uid"),
-        pytest.param([vmi("a", [], units=2), vmi("b", ["uid-l"], units=2, **OTHER)], False, id="C-07-other-namespace"),
+        pytest.param(
+            [vmi("a", [], units=2), vmi("b", ["uid-l"], units=2, namespace="other")], False, id="C-07-other-namespace"
+        ),
         pytest.param([vmi("a", ["uid-l"], units=2), vmi("b", ["uid-l"], units=0)], False, id="listed-twice"),
     ],
 )

@@ -103,9 +103,7 @@ async def test_c_11_before_it_is_listed_a_launcher_waits_and_may_go_elsewhere() 
         said = await client.filter(raw_pod("l"), "n1", "n2")
         assert (said["NodeNames"], said["FailedNodes"]) == (["n2"], {"n1": FULL})
         assert said["FailedAndUnresolvableNodes"] == {}
-        client.cluster.put_vmi(
-            make_raw_cluster(vmi(listed=["uid-l"])).raw.vmi(next(iter(client.cluster.raw.vmis())).key)
-        )  # type: ignore[arg-type]
+        client.cluster.put_vmi(next(iter(make_raw_cluster(vmi(listed=["uid-l"])).raw.vmis())))
         assert await passing(client, raw_pod("l"), "n1", "n2") == ["n1", "n2"]
 
 

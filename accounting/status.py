@@ -53,6 +53,8 @@ class ProblemCode(StrEnum):
     UNREADABLE_VIRTUAL_MACHINE = "UnreadableVirtualMachine"
     UNKNOWN_RAW_KEY = "UnknownRawKey"
     RAW_OVERCOMMITTED = "RawOvercommitted"
+    UNMAPPED_DEVICE = "UnmappedDevice"
+    UNSEEN_RESOURCE = "UnseenResource"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -22,6 +22,8 @@ class Settings:
     """Vendors that are on beside the first one."""
     reserved_memory: ReservedMemory = field(default_factory=ReservedMemory)
     """Nothing is held back, as in HAMi: how much drivers and contexts take depends on them and on the cards."""
+    ignore_unmapped: bool = False
+    """A device of a GPU driver that a DRA claim has and that is no known card blocks its node: it may be any card."""
 
     raw_keys: tuple[str, ...] = ()
     """Extended resource names of whole devices that are counted, sorted. None, so that nothing changes for clusters

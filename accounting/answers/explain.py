@@ -35,8 +35,8 @@ def explain_node(
     """Return the pod's placement on a node, or the reasons against it, the deciding one first.
 
     `positions`: device position of each card UUID on the node. `blockers`: keys of the pods on the node whose
-    allocation cannot be read. `quota`: what the quotas of the pod's namespace say of it. `register`: why the node's
-    register cannot be read, if it cannot.
+    allocation cannot be read, and claims whose devices are no known cards. `quota`: what the quotas of the pod's
+    namespace say of it. `register`: why the node's register cannot be read, if it cannot.
     """
     if pod.invalid:
         return tuple(Reason(Code.INVALID_REQUEST, str(invalid)) for invalid in pod.invalid)
@@ -99,7 +99,7 @@ def _node_reason(
         of_vendor = "" if len(snapshot.vendors) == 1 else f" of {demand.selection.vendor}"
         return Reason(code, f"the node registers no cards{of_vendor}")
     if code is Code.ALLOCATION_UNREADABLE:
-        return Reason(code, f"cards of these pods cannot be told: {', '.join(blockers)}")
+        return Reason(code, f"cards of these holders cannot be told: {', '.join(blockers)}")
     if code is Code.INSUFFICIENT_NODE_COUNT:
         number = snapshot.vendors.get(demand.selection.vendor, 0)
         allowed, taken = int(view.count_allocatable_of(number)[0]), int(view.count_of(number)[0])

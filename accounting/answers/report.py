@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from accounting.holders import CardClaims
 from accounting.holdings import DeviceUse, Resources
 from accounting.node import Device, Node
 from accounting.pod_record import PodRecord
@@ -17,7 +18,7 @@ from accounting.state import Dump
 from accounting.state.cache import Cache
 from accounting.status import Problem, ProblemCode
 
-#: A pod's namespace/name, and what it holds on a card.
+#: The namespace/name of a pod or a claim, and what it holds on a card.
 Holder = tuple[str, DeviceUse]
 
 
@@ -37,6 +38,10 @@ class DeviceReport:
     pods: tuple[str, ...]
     overlapping: bool = False
     """Instances of several pods lie on the same part of the card."""
+    holders: tuple[Holder, ...] = ()
+    """Each pod and what it holds, in the order of `pods`."""
+    claims: tuple[Holder, ...] = ()
+    """Each DRA claim and what it holds, by name."""
 
     @property
     def free(self) -> Resources:
@@ -60,8 +65,17 @@ def node_report(cache: Cache | Dump, node: str) -> list[DeviceReport]:
         for use in record.held:
             holders[use.uuid].append((record.key, use))
     blocked = _blocked(cache, node, records, registered)
+    claimed = cache.claimed.on(node)
     reports = [
-        _device(node, uuid, registered.get(uuid), holders.get(uuid, []), blocked.get(uuid, ()), uuid in cordoned)
+        _device(
+            node,
+            uuid,
+            registered.get(uuid),
+            holders.get(uuid, []),
+            claimed.get(uuid),
+            blocked.get(uuid, ()),
+            uuid in cordoned,
+        )
         for uuid in [*registered, *sorted(holders.keys() - registered.keys())]
     ]
     overlapping = cache.overlapping(node)
@@ -129,10 +143,12 @@ def _device(
     uuid: str,
     device: Device | None,
     holders: list[Holder],
+    claims: CardClaims | None,
     blocked: tuple[ProblemCode, ...],
     cordoned: bool,  # noqa: FBT001 - one of six facts about a card
 ) -> DeviceReport:
-    uses = [use for _, use in holders]
+    # All claims on a card are one holder, as in the arrays.
+    uses = [*(use for _, use in holders), *(() if claims is None else (claims.use,))]
     requested = Resources(
         sum(use.slots for use in uses), sum(use.memory for use in uses), sum(use.cores for use in uses)
     )
@@ -150,6 +166,8 @@ def _device(
         overcommitted=beside or any(used > whole for used, whole in zip(requested, capacity, strict=True)),
         blocked=blocked,
         pods=tuple(key for key, _ in holders),
+        holders=tuple(holders),
+        claims=() if claims is None else claims.holders,
     )
 
 
@@ -166,6 +184,9 @@ def _blocked(
             continue
         for uuid in [uuid for uuid in record.blocks if uuid in registered] or registered:
             codes[uuid].add(record.problem.code)
+    if cache.claimed.unmapped(node):
+        for uuid in registered:
+            codes[uuid].add(ProblemCode.UNMAPPED_DEVICE)
     return {uuid: tuple(sorted(found)) for uuid, found in codes.items()}
 
 
@@ -183,5 +204,8 @@ def _device_problems(report: DeviceReport) -> Iterator[Problem]:
         ]
         if report.overlapping:
             short.append(f"instances overlap: {', '.join(report.pods)}")
-        message = "; ".join(short) or f"an exclusive holder shares it: {', '.join(report.pods)}"
+        message = "; ".join(short) or f"an exclusive holder shares it: {', '.join(report.pods) or 'no pod'}"
+        if report.claims:
+            message += f"; held by DRA claims: {', '.join(name for name, _ in report.claims)}"
+            message += f"; by pods: {', '.join(report.pods)}" if short and report.pods else ""
         yield Problem(ProblemCode.OVERCOMMITTED, where, message)

@@ -3,6 +3,7 @@
 It must not know the wire, clocks or arrays. What it works out is summed into the same cells as what pods hold.
 """
 
+from accounting.holders.claim_ledger import CardClaims, Changes, ClaimLedger, Unmapped
 from accounting.holders.claims import (
     Claim,
     ClaimedCard,
@@ -23,8 +24,11 @@ __all__ = [
     "ANY_NAMESPACE",
     "Budgets",
     "Card",
+    "CardClaims",
+    "Changes",
     "Claim",
     "ClaimHolding",
+    "ClaimLedger",
     "ClaimedCard",
     "DeviceId",
     "DeviceKind",
@@ -48,6 +52,7 @@ __all__ = [
     "SliceDevice",
     "Subject",
     "Units",
+    "Unmapped",
     "UsageRecords",
     "VirtualMachineInstance",
     "VmiKey",

@@ -8,7 +8,7 @@ access counts nothing; a device of a GPU driver that is no known card is named, 
 Source: resource.k8s.io/v1 `status.allocation.devices.results` (KEP-4381, KEP-5075 for shares).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from accounting.holders.dra_devices import GPU_DRIVERS, Card, DeviceId, DeviceKind, DeviceTable
@@ -62,8 +62,8 @@ class ClaimHolding(NamedTuple):
     unmapped: tuple[tuple[str, DeviceId], ...] = ()
 
 
-Totals = Mapping[tuple[str, str], Resources]
-"""(node, card UUID) -> what the card registers."""
+Totals = Callable[[str, str], Resources | None]
+"""Node, card UUID -> what the card registers; None if its node registers no such card."""
 
 
 def held_by_claim(claim: Claim, devices: DeviceTable, totals: Totals) -> ClaimHolding:
@@ -78,7 +78,7 @@ def held_by_claim(claim: Claim, devices: DeviceTable, totals: Totals) -> ClaimHo
         if card is None:
             unmapped.append((node, result.device))
             continue
-        taken = _taken(result, card, totals.get((node, card.uuid)), devices)
+        taken = _taken(result, card, totals(node, card.uuid), devices)
         known = cards.get((node, card.uuid))
         cards[node, card.uuid] = ClaimedCard(node, *taken) if known is None else _together(known, *taken)
     return ClaimHolding(tuple(cards[place] for place in sorted(cards)), tuple(unmapped))
@@ -109,7 +109,7 @@ def _taken(result: Result, card: Card, total: Resources | None, devices: DeviceT
     """Return what one result takes of its card, and whether it closes the card."""
     size = total or Resources(1, -(-card.memory_bytes // _MEBI), _WHOLE_PERCENT)
     if card.kind is DeviceKind.MIG:
-        whole = devices.whole_multiprocessors(card.uuid)
+        whole = devices.whole_multiprocessors(result.device.pool, card.uuid)
         cores = _WHOLE_PERCENT * card.multiprocessors // whole if whole else 0
         return DeviceUse(card.uuid, 1, -(-card.memory_bytes // _MEBI), cores), True
     if result.share_id:

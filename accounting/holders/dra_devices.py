@@ -3,7 +3,8 @@
 Why it exists: drivers publish devices in ResourceSlices under names of their own, while pods with annotations hold
 cards by UUID; both must meet on one card. It must not know claims or the wire. Invariants: a device is named by
 (driver, pool, device); only slices of a pool's highest generation are read; what a device was is remembered for as long
-as the owner of this table says, also after its slice is gone, because a claim may still refer to it.
+as the owner of this table says, also after its slice is gone, because a claim may still refer to it. Pools are named
+after nodes as a rule, so what concerns one pool costs the same in a large cluster.
 
 Source: resource.k8s.io/v1 (KEP-4381, KEP-4815); drivers gpu.nvidia.com and hami-core-gpu.project-hami.io. A card is
 found, in this order, by: `parentUUID` of a MIG device; the PCI address of a VFIO device, whose `uuid` is derived from
@@ -11,7 +12,7 @@ that address; `uuid`; the name of the sibling device `gpu-<minor>`; what was kno
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -80,101 +81,148 @@ class Card(NamedTuple):
 
 
 class DeviceTable:
-    """Every device of the slices that are known, and those that claims still refer to."""
+    """Every device of the slices that are known, and those that claims still refer to.
+
+    Slices of drivers that have no GPUs are not kept.
+    """
 
     def __init__(self) -> None:
-        self._slices: dict[str, Slice] = {}
-        self._by_pool: dict[tuple[str, str], dict[str, Slice]] = {}
-        self._cards: dict[DeviceId, Card] = {}  # also of devices that are gone
-        self._by_pci: dict[tuple[str, str], str] = {}  # pool, PCI address -> card UUID, also of devices that are gone
-        self._nodes: dict[tuple[str, str], str] = {}  # driver, pool -> node
+        self._pools: dict[str, _Pool] = {}  # pool name -> the pools of that name, of all drivers
+        self._pool_of: dict[str, str] = {}  # slice name -> pool name
 
-    def put(self, new: Slice) -> tuple[str, str]:
-        """Record a slice as it is now. Returns its (driver, pool), whose claims must be counted again."""
-        self._drop(new.name)
-        self._slices[new.name] = new
-        pool = new.driver, new.pool
-        self._by_pool.setdefault(pool, {})[new.name] = new
-        if new.node is not None:
-            self._nodes[pool] = new.node
-        self._read(pool)
-        return pool
+    def put(self, new: Slice) -> set[str]:
+        """Record a slice as it is now. Returns the names of the pools whose claims must be counted again."""
+        concerned = self.remove(new.name)
+        if new.driver not in GPU_DRIVERS:
+            return concerned
+        self._pool_of[new.name] = new.pool
+        pool = self._pools.get(new.pool)
+        if pool is None:
+            pool = self._pools[new.pool] = _Pool()
+        pool.put(new)
+        return concerned | {new.pool}
 
-    def remove(self, name: str) -> tuple[str, str] | None:
-        """Record that a slice is gone; what its devices were stays known. Returns its (driver, pool)."""
-        return self._drop(name)
+    def remove(self, name: str) -> set[str]:
+        """Record that a slice is gone; what its devices were stays known. Returns the pools as `put` does."""
+        known = self._pool_of.pop(name, None)
+        if known is None:
+            return set()
+        self._pools[known].remove(name)
+        return {known}
+
+    def names(self) -> set[str]:
+        """Return the names of the slices."""
+        return set(self._pool_of)
 
     def card(self, device: DeviceId) -> Card | None:
         """Return the card that a device is; None if that was never known."""
-        return self._cards.get(device) or self._by_sibling(device)
+        pool = self._pools.get(device.pool)
+        return None if pool is None else pool.card(device)
 
     def node_of(self, driver: str, pool: str) -> str | None:
         """Return the node of a pool's slices; None if none was seen that names one."""
-        return self._nodes.get((driver, pool))
+        known = self._pools.get(pool)
+        return None if known is None else known.nodes.get(driver)
+
+    def whole_multiprocessors(self, pool: str, uuid: str) -> int:
+        """Return the multiprocessors of a card's largest MIG profile (7g); 0 where no slice has named it."""
+        known = self._pools.get(pool)
+        return 0 if known is None else known.whole_multiprocessors(uuid)
+
+    def devices_on(self, node: str, uuid: str) -> list[DeviceId]:
+        """Return the devices of current slices on a node that are this card or a part of it, sorted."""
+        return sorted(
+            device
+            for pool in self._pools.values()
+            for device in pool.current_ids()
+            if (card := pool.cards.get(device)) is not None and card.uuid == uuid and card.node == node
+        )
+
+    def forget_gone(self, pool: str) -> None:
+        """Drop what is known of a pool's devices that no slice has any more. No claim refers to any of them."""
+        known = self._pools.get(pool)
+        if known is None:
+            return
+        known.forget_gone()
+        if not known.slices:
+            del self._pools[pool]
+
+
+class _Pool:
+    """The pools of one name, of all drivers: a card's devices may be of several, and name one another."""
+
+    __slots__ = ("by_pci", "cards", "nodes", "slices")
+
+    def __init__(self) -> None:
+        self.slices: dict[str, Slice] = {}  # by name
+        self.cards: dict[DeviceId, Card] = {}  # also of devices that are gone
+        self.by_pci: dict[str, str] = {}  # PCI address -> card UUID, also of devices that are gone
+        self.nodes: dict[str, str] = {}  # driver -> node
+
+    def put(self, new: Slice) -> None:
+        self.slices[new.name] = new
+        if new.node is not None:
+            self.nodes[new.driver] = new.node
+        self._read()
+
+    def remove(self, name: str) -> None:
+        del self.slices[name]
+
+    def card(self, device: DeviceId) -> Card | None:
+        return self.cards.get(device) or self._by_sibling(device)
 
     def whole_multiprocessors(self, uuid: str) -> int:
-        """Return the multiprocessors of a card's largest MIG profile (7g); 0 where no slice has named it."""
-        return max((card.multiprocessors for card in self._whole_profiles(uuid)), default=0)
+        return max(
+            (
+                card.multiprocessors
+                for device, card in self.cards.items()
+                if card.uuid == uuid and card.kind is DeviceKind.MIG and _is_whole(device.device)
+            ),
+            default=0,
+        )
 
-    def devices_on(self, uuid: str) -> list[DeviceId]:
-        """Return the devices of current slices that are this card or a part of it, sorted."""
-        current = {DeviceId(each.driver, each.pool, device.name) for each in self._current() for device in each.devices}
-        return sorted(device for device in current if (card := self._cards.get(device)) and card.uuid == uuid)
+    def current_ids(self) -> set[DeviceId]:
+        return {DeviceId(each.driver, each.pool, device.name) for each in self._newest() for device in each.devices}
 
-    def forget_unused(self, referred: Collection[DeviceId]) -> None:
-        """Drop what is known of devices that no slice has any more and that no claim refers to."""
+    def forget_gone(self) -> None:
         current = {
-            DeviceId(each.driver, each.pool, device.name) for each in self._slices.values() for device in each.devices
+            DeviceId(each.driver, each.pool, device.name) for each in self.slices.values() for device in each.devices
         }
-        for device in [known for known in self._cards if known not in current and known not in referred]:
-            del self._cards[device]
+        for device in self.cards.keys() - current:
+            del self.cards[device]
 
-    def _drop(self, name: str) -> tuple[str, str] | None:
-        known = self._slices.pop(name, None)
-        if known is None:
-            return None
-        pool = known.driver, known.pool
-        del self._by_pool[pool][name]
-        if not self._by_pool[pool]:
-            del self._by_pool[pool]
-        return pool
+    def _newest(self) -> list[Slice]:
+        """Return the slices of each driver's highest generation. An older generation says nothing any more."""
+        highest: dict[str, int] = {}
+        for each in self.slices.values():
+            highest[each.driver] = max(each.generation, highest.get(each.driver, 0))
+        return [each for each in self.slices.values() if each.generation == highest[each.driver]]
 
-    def _current(self) -> list[Slice]:
-        return [each for pool in self._by_pool for each in self._newest(pool)]
+    def _read(self) -> None:
+        """Learn what the devices are: whole cards first, since others are found by them."""
+        devices = [(each, device, _kind(device)) for each in self._newest() for device in each.devices]
+        devices.sort(key=lambda found: (found[2] is not DeviceKind.GPU, found[1].name))
+        for each, device, kind in devices:
+            self._learn(each, device, kind)
 
-    def _newest(self, pool: tuple[str, str]) -> list[Slice]:
-        """Return a pool's slices of its highest generation. An older generation says nothing any more."""
-        slices = self._by_pool.get(pool, {}).values()
-        highest = max((each.generation for each in slices), default=0)
-        return [each for each in slices if each.generation == highest]
-
-    def _read(self, pool: tuple[str, str]) -> None:
-        """Learn what the devices of a pool are: whole cards first, since others are found by them."""
-        devices = [(each, device) for each in self._newest(pool) for device in each.devices]
-        devices.sort(key=lambda pair: (_kind(pair[1]) is not DeviceKind.GPU, pair[1].name))
-        for each, device in devices:
-            self._learn(each, device)
-
-    def _learn(self, owner: Slice, device: SliceDevice) -> None:
-        kind, uuid = _kind(device), self._uuid(owner, device)
-        pci = _attribute(device.attributes, owner.driver, "pciBusID")
+    def _learn(self, owner: Slice, device: SliceDevice, kind: DeviceKind) -> None:
+        identity = DeviceId(owner.driver, owner.pool, device.name)
+        uuid, pci = self._uuid(identity, device, kind), _attribute(device.attributes, owner.driver, "pciBusID")
         if uuid and pci and kind is not DeviceKind.VFIO:
-            self._by_pci[owner.pool, pci] = uuid
+            self.by_pci[pci] = uuid
         if not uuid:
             return
         memory = _capacity(device, owner.driver, "addressableMemory" if kind is DeviceKind.VFIO else "memory")
-        card = Card(uuid, owner.node, kind, memory, _capacity(device, owner.driver, "multiprocessors"))
-        self._cards[DeviceId(owner.driver, owner.pool, device.name)] = card
+        self.cards[identity] = Card(uuid, owner.node, kind, memory, _capacity(device, owner.driver, "multiprocessors"))
 
-    def _uuid(self, owner: Slice, device: SliceDevice) -> str:
+    def _uuid(self, identity: DeviceId, device: SliceDevice, kind: DeviceKind) -> str:
         """Return the UUID of the card that a device of a slice is; "" if nothing says it."""
-        kind = _kind(device)
+        driver = identity.driver
         if kind is DeviceKind.MIG:
-            parent = _attribute(device.attributes, owner.driver, "parentUUID")
-            return parent or self._sibling_uuid(DeviceId(owner.driver, owner.pool, device.name))
+            return _attribute(device.attributes, driver, "parentUUID") or self._sibling_uuid(identity)
         if kind is DeviceKind.VFIO:
-            return self._by_pci.get((owner.pool, _attribute(device.attributes, owner.driver, "pciBusID")), "")
-        return _attribute(device.attributes, owner.driver, "uuid")
+            return self.by_pci.get(_attribute(device.attributes, driver, "pciBusID"), "")
+        return _attribute(device.attributes, driver, "uuid")
 
     def _by_sibling(self, device: DeviceId) -> Card | None:
         """Return what a device that no slice has named is, by the card that its name says it is a part of."""
@@ -182,31 +230,23 @@ class DeviceTable:
         if not uuid:
             return None
         kind = DeviceKind.MIG if _MIG_NAME.fullmatch(device.device) else DeviceKind.SHARED
-        return Card(uuid, self.node_of(device.driver, device.pool) or self._node_of_pool(device.pool), kind)
+        node = self.nodes.get(device.driver) or next(iter(sorted(self.nodes.values())), None)
+        return Card(uuid, node, kind)
 
     def _sibling_uuid(self, device: DeviceId) -> str:
         matched = _SIBLING.fullmatch(device.device)
         if matched is None:
             return ""
         for driver in (device.driver, NVIDIA_DRIVER):
-            card = self._cards.get(DeviceId(driver, device.pool, matched["gpu"]))
+            card = self.cards.get(DeviceId(driver, device.pool, matched["gpu"]))
             if card is not None:
                 return card.uuid
         return ""
 
-    def _node_of_pool(self, pool: str) -> str | None:
-        return next(
-            (self._nodes[driver, pool] for driver in sorted(GPU_DRIVERS) if (driver, pool) in self._nodes), None
-        )
 
-    def _whole_profiles(self, uuid: str) -> list[Card]:
-        return [
-            card
-            for device, card in self._cards.items()
-            if card.uuid == uuid
-            and (named := _MIG_NAME.fullmatch(device.device))
-            and named["profile"].startswith(_WHOLE_MIG)
-        ]
+def _is_whole(device: str) -> bool:
+    named = _MIG_NAME.fullmatch(device)
+    return named is not None and named["profile"].startswith(_WHOLE_MIG)
 
 
 def _kind(device: SliceDevice) -> DeviceKind:

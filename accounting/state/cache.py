@@ -9,11 +9,12 @@ events was. Source: kube-scheduler's pkg/scheduler/backend/cache/interface.go.
 from collections.abc import Iterator, KeysView, Mapping, Sequence
 
 from accounting.errors import InvariantViolation
-from accounting.holdings import Total
+from accounting.holdings import Resources, Total
 from accounting.node import Node
 from accounting.pod_record import PodRecord, State
 from accounting.pod_state import BOOKINGS, PodEvent, PodState
 from accounting.quota_scope import PodScope, Selector
+from accounting.state.claimed import Claimed
 from accounting.state.dump import Dump, name_order
 from accounting.state.requested import Requested
 from accounting.state.rows import NodeRows
@@ -36,6 +37,8 @@ class Cache:
         self._problems: dict[str, Problem] = {}  # pod UID -> what is wrong with its record
         self._cardless: dict[str, tuple[str, int]] = {}  # UID of a pod without cards -> its node, its CPU
         self._cardless_cpu: dict[str, int] = {}  # node name -> CPU of its pods without cards
+        self.claimed = Claimed(self._rows, self._changed)
+        """What DRA claims hold; written by who knows the claims."""
         self._snapshot: Snapshot | None = None
         self._generation = 0
 
@@ -63,8 +66,8 @@ class Cache:
 
     @property
     def pod_problems(self) -> Sequence[Problem]:
-        """What is wrong with pods' records, in no order."""
-        return [*self._problems.values(), *self._requested.slices.problems()]
+        """What is wrong with pods' records and with claims, in no order."""
+        return [*self._problems.values(), *self._requested.slices.problems(), *self.claimed.problems()]
 
     def state(self, uid: str) -> PodState | None:
         """Return how far a pod's booking is confirmed; None if it has none."""
@@ -73,6 +76,17 @@ class Cache:
     def pods_on(self, node: str) -> Iterator[PodRecord]:
         """Yield the records on a node, sorted by namespace, name and UID."""
         return iter(sorted(self._pods_on.get(node, {}).values(), key=name_order))
+
+    def card_size(self, node: str, uuid: str) -> Resources | None:
+        """Return what a card registers; None if its node registers no such card."""
+        known = self._nodes.get(node)
+        device = None if known is None else self._rows.device_at(known, uuid)
+        return None if device is None else Resources(device.slots, device.memory, device.cores)
+
+    def is_overcommitted(self, node: str, uuid: str) -> bool:
+        """Whether a card that its node registers is over-committed."""
+        position = self._rows.positions(node).get(uuid)
+        return position is not None and self._rows.table.is_overcommitted(position, self._rows[node])
 
     def positions(self, node: str) -> Mapping[str, int]:
         """Return the device position of every card that a node registers, by UUID."""
@@ -136,6 +150,7 @@ class Cache:
             records_on={node: tuple(records.values()) for node, records in self._pods_on.items()},
             overlaps={node: found for node in self._nodes if (found := self.overlapping(node))} if self.has_mig else {},
             pod_problems=self.pod_problems,
+            claimed=self.claimed.copy(),
         )
 
     def node_without(self, uid: str) -> "Cache":
@@ -147,6 +162,7 @@ class Cache:
         for record in self.pods_on(node):
             if record.uid != uid:
                 alone.add_pod(record)
+        self.claimed.copy_to(alone.claimed, node)
         return alone
 
     def own_row(self, uid: str) -> tuple[int, Snapshot] | None:
@@ -261,10 +277,14 @@ class Cache:
             pods = self._pods_on[node] = {}
             if node not in self._rows:
                 self._take_row(node)
+                self.claimed.count_row(node)
         pods[record.uid] = record
         self._requested.count(record, 1)
         if known is not None and known.node != record.node:
             self._leave(known)
+        self._generation += 1
+
+    def _changed(self) -> None:
         self._generation += 1
 
     def _count_cardless(self, node: str, cpu_milli: int) -> None:
@@ -312,6 +332,7 @@ class Cache:
         self._take_row(name)
         if node is not None:
             self._rows.lay_out(node)
+        self.claimed.count_row(name)
         for uid in sorted(pods):
             self._requested.count(pods[uid], 1)
 

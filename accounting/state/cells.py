@@ -84,9 +84,10 @@ class DeviceTable:
         """Empty a row: its cards, and everything held on them."""
         self.own_nodes().clear(row)
         self.requested.clear(row)
-        self._touch(row)
+        self.touch(row)
 
-    def _touch(self, row: int) -> None:
+    def touch(self, row: int) -> None:
+        """Give a row that changes another stamp."""
         self._stamp += 1
         self._views.stamps[row] = self._stamp
 
@@ -111,7 +112,7 @@ class DeviceTable:
     def add_cpu(self, row: int, cpu_milli: int) -> None:
         """Add to the CPU that a node's pods request. Every change of a node's pods comes through here."""
         self._views.cpu_milli[row] += cpu_milli
-        self._touch(row)
+        self.touch(row)
 
     def add(self, device: int, row: int, use: tuple[str, int, int, int, bool, bool], sign: int) -> None:
         """Add what a pod holds on a card, or take it away. `use`: a `holdings.DeviceUse`."""

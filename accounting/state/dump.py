@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from accounting.node import Node
 from accounting.pod_record import PodRecord
+from accounting.state.claimed import ClaimedCopy
 from accounting.status import Problem
 
 name_order = attrgetter("namespace", "name", "uid")
@@ -30,6 +31,8 @@ class Dump(NamedTuple):
     overlaps: Mapping[str, frozenset[str]]
     """By node, the cards whose instances overlap; nodes without such a card are left out."""
     pod_problems: Sequence[Problem]
+    claimed: ClaimedCopy = ClaimedCopy()
+    """What DRA claims hold."""
 
     def node_names(self) -> Sequence[str]:
         """Return every node that has cards or pods, sorted; also nodes whose object is gone."""

@@ -8,7 +8,7 @@ given back is empty; numbers for texts are only added, so a snapshot may share t
 from collections.abc import Mapping, Sequence
 
 from accounting.mig_profiles import MigLayout
-from accounting.node import Node
+from accounting.node import Device, Node
 from accounting.state.cells import DeviceTable
 from accounting.state.snapshot import Snapshot, Topology
 
@@ -83,6 +83,11 @@ class NodeRows:
         """Return the device position of every card that a node registers, by UUID."""
         place = self._places.get(name)
         return {} if place is None else place[1]
+
+    def device_at(self, node: Node, uuid: str) -> Device | None:
+        """Return the card that a node registers under a UUID; None if it registers none."""
+        position = self.positions(node.name).get(uuid)
+        return None if position is None else node.devices[position]
 
     @property
     def has_mig(self) -> bool:

@@ -5,6 +5,7 @@ It must not know HTTP or the API server.
 
 from extender.cluster.cluster import Cluster, Objects
 from extender.cluster.device_classes import DeviceClasses
+from extender.cluster.dra_objects import DraObjects
 from extender.cluster.entry import Heard, PodEntry, concerns_cards, unpacked
 from extender.cluster.events import Events, Over, Seen
 from extender.cluster.learning import Learner
@@ -18,11 +19,13 @@ from extender.cluster.loading import (
 )
 from extender.cluster.podfacts import PodFacts, is_older, pod_facts
 from extender.cluster.registry import PodRegistry
+from extender.cluster.resource_claims import ResourceClaims
 from extender.cluster.usage import UsageLedger
 
 __all__ = [
     "Cluster",
     "DeviceClasses",
+    "DraObjects",
     "Events",
     "Heard",
     "Learner",
@@ -31,6 +34,7 @@ __all__ = [
     "PodEntry",
     "PodFacts",
     "PodRegistry",
+    "ResourceClaims",
     "Seen",
     "UsageLedger",
     "check_requests",

@@ -7,7 +7,7 @@ what came from files and what came by requests are kept apart, so that files can
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from accounting.answers import (
     Claims,
@@ -36,12 +36,14 @@ from accounting.status import Problem, ProblemCode, Reason
 from extender.cluster.arrivals import Arrivals
 from extender.cluster.charges import Charges
 from extender.cluster.device_classes import DeviceClasses
+from extender.cluster.dra_objects import DraObjects, replace_dra
 from extender.cluster.entry import Heard, concerns_cards, unpacked
 from extender.cluster.events import Events
 from extender.cluster.nominations import Nominations
 from extender.cluster.rawpods import RawPods, raw_problems
 from extender.cluster.registry import PodRegistry
 from extender.cluster.residents import Residents
+from extender.cluster.resource_claims import ResourceClaims
 from extender.cluster.usage import UsageLedger
 from extender.config import Settings
 
@@ -56,6 +58,7 @@ class Objects:
     problems: tuple[Problem, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
     vmis: tuple[VirtualMachineInstance, ...] = ()
+    dra: DraObjects = field(default_factory=DraObjects)
 
 
 class Cluster:
@@ -100,6 +103,9 @@ class Cluster:
         self._raw_pods.subscribe(self.events)
         self._follow_pods()
         self.device_classes = DeviceClasses()
+        self.resource_claims = ResourceClaims(self.cache, self.events, ignores_unmapped=settings.ignore_unmapped)
+        self.unseen: Callable[[], list[Problem]] = list
+        """Tells which objects that may hold cards are not seen."""
         self.packing = Packing()
         self._files = Objects()
         self._changes = 0
@@ -200,9 +206,12 @@ class Cluster:
         return counts
 
     def problems_of_objects(self) -> list[Problem]:
-        """Return what is wrong with quotas, their limits below what is used included, and with files' objects."""
+        """Return what is wrong with quotas, their limits below what is used included, and with objects of files.
+
+        Resources whose objects are not seen are problems as well.
+        """
         passed = map(passed_problem, self.quotas.passed(self.cache.used))
-        return [*self.quotas.problems(), *passed, *self._files.problems, *raw_problems(self.raw)]
+        return [*self.quotas.problems(), *passed, *self._files.problems, *raw_problems(self.raw), *self.unseen()]
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -212,8 +221,10 @@ class Cluster:
         for node in files.nodes:
             self.cache.add_node(node)
             self._raw_pods.put_node(node)
+            self.resource_claims.count_again(node.name)
         for vmi in files.vmis:
             self.put_vmi(vmi)
+        replace_dra(self._files.dra, files.dra, self.device_classes, self.resource_claims)
         for quota in files.quotas:
             self.quotas.put(quota)
         for budget in files.budgets:
@@ -229,6 +240,8 @@ class Cluster:
         generation = self.cache.generation
         raw_version = self.raw.version
         self.cache.update_node(self.as_counted(node))
+        if self.cache.generation != generation:
+            self.resource_claims.count_again(node.name)
         self._raw_pods.put_node(node)
         if self.cache.generation != generation or self.raw.version != raw_version:
             self.events.node_changed.publish(node.name)
@@ -238,6 +251,7 @@ class Cluster:
         self._gone_plugins -= {(node, vendor) for node, vendor in self._gone_plugins if node == name}
         self.cache.remove_node(name)
         self.raw.remove_node(name)
+        self.resource_claims.count_again(name)
 
     def as_counted(self, node: Node) -> Node:
         """Return a node whose cards take nothing where their vendor's plugin is gone."""

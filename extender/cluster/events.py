@@ -117,6 +117,14 @@ class NodeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class CardChanged:
+    """A card is over-committed, or no longer, by what DRA claims hold."""
+
+    node: str
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
 class LockChanged:
     """A node's lock annotation changed, or the node is gone."""
 
@@ -230,6 +238,7 @@ class Events:
         self.cardless_over = Topic(CardlessOver)
         self.contradicted = Topic(Contradicted)
         self.node_changed = Topic(NodeChanged)
+        self.card_changed = Topic(CardChanged)
         self.lock_changed = Topic(LockChanged)
         self.quota_changed = Topic(QuotaChanged)
         self.assumed = Topic(Assumed)

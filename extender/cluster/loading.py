@@ -17,19 +17,23 @@ from accounting.pod import Pod
 from accounting.quota import Quota
 from accounting.status import Problem, ProblemCode
 from extender.cluster.cluster import Objects
+from extender.cluster.dra_objects import DraObjects
 from extender.config import Settings
 from extender.convert import (
     InputError,
     Manifest,
+    convert_claim,
     convert_disruption_budget,
     convert_node,
     convert_pod,
     convert_quota,
+    convert_slice,
     convert_vmi,
+    mapped_resource,
     misnamed,
     read_manifests,
 )
-from extender.wire import core_v1, kubevirt_v1, policy_v1
+from extender.wire import core_v1, kubevirt_v1, policy_v1, resource_v1
 
 _EXAMPLE = "example-cluster.yaml"
 _Named = TypeVar(
@@ -39,6 +43,9 @@ _Named = TypeVar(
     core_v1.ResourceQuota,
     policy_v1.PodDisruptionBudget,
     kubevirt_v1.VirtualMachineInstance,
+    resource_v1.DeviceClass,
+    resource_v1.ResourceClaim,
+    resource_v1.ResourceSlice,
 )
 
 
@@ -75,6 +82,7 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
     quotas: dict[tuple[str, str], Quota] = {}
     budgets: dict[tuple[str, str], DisruptionBudget] = {}
     vmis: dict[VmiKey, VirtualMachineInstance] = {}
+    dra = DraObjects()
     problems: list[Problem] = []
     for manifest in manifests:
         try:
@@ -93,6 +101,8 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
             elif manifest.kind == "VirtualMachineInstance":
                 vmi = convert_vmi(_named(manifest, kubevirt_v1.VirtualMachineInstance), settings)
                 vmis[vmi.key] = vmi
+            else:
+                _take_dra(manifest, dra)
         except InputError as error:
             problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
     return Objects(
@@ -102,7 +112,21 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
         tuple(problems),
         tuple(budgets.values()),
         tuple(vmis.values()),
+        dra,
     )
+
+
+def _take_dra(manifest: Manifest, dra: DraObjects) -> None:
+    """Convert an object of DRA; other kinds are passed over. Raises `InputError`."""
+    if manifest.kind == "DeviceClass":
+        name, mapped = mapped_resource(_named(manifest, resource_v1.DeviceClass))
+        dra.classes[name] = mapped
+    elif manifest.kind == "ResourceClaim":
+        claim = convert_claim(_named(manifest, resource_v1.ResourceClaim))
+        dra.claims[claim.uid] = claim
+    elif manifest.kind == "ResourceSlice":
+        found = convert_slice(_named(manifest, resource_v1.ResourceSlice))
+        dra.slices[found.name] = found
 
 
 def checked_pod(manifest: Manifest, settings: Settings) -> Pod:
@@ -130,6 +154,9 @@ _PROBLEM_OF_KIND = {
     "ResourceQuota": ProblemCode.UNKNOWN_QUOTA_KEY,
     "PodDisruptionBudget": ProblemCode.UNREADABLE_BUDGET,
     "VirtualMachineInstance": ProblemCode.UNREADABLE_VIRTUAL_MACHINE,
+    "DeviceClass": ProblemCode.UNMAPPED_DEVICE,
+    "ResourceClaim": ProblemCode.UNMAPPED_DEVICE,
+    "ResourceSlice": ProblemCode.UNMAPPED_DEVICE,
 }
 
 

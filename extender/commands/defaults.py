@@ -83,6 +83,11 @@ def add_defaults(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL=MIB",
         help="memory of a card model that nobody gets, for driver and contexts; comma list, e.g. T4=450,A100=600",
     )
+    group.add_argument(
+        "--ignore-unmapped-devices",
+        action="store_true",
+        help="a DRA claim's device that is no known card blocks nothing; by default its node takes no pods",
+    )
 
 
 def with_config(arguments: argparse.Namespace, config: VendorConfig) -> argparse.Namespace:
@@ -111,7 +116,12 @@ def settings_of(arguments: argparse.Namespace, config: VendorConfig) -> Settings
     vendors[NVIDIA.key] = nvidia
     first, *others = (vendors.get(each.key, each) for each in chosen)
     settings = Settings(
-        first, policies, tuple(others), arguments.reserved_memory, tuple(sorted(set(arguments.raw_key)))
+        first,
+        policies,
+        tuple(others),
+        arguments.reserved_memory,
+        raw_keys=tuple(sorted(set(arguments.raw_key))),
+        ignore_unmapped=arguments.ignore_unmapped_devices,
     )
     for key in settings.raw_keys:
         if any(key in vendor.resources for vendor in settings.vendors):

@@ -45,6 +45,7 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield from table(("NODE", "SCORE", "CARD AT THE PEAK", "SLOTS", "MEMORY MiB", "CORES %"), rows)
     yield from more
+    holders = {node["node"]: node["holders"] for node in answer["nodes"] if "holders" in node}
     groups, more = first_rows(list(_refusals(answer["nodes"])), "groups of nodes that refuse for other reasons")
     for refusing, reasons in groups:
         many = "node" if len(refusing) == 1 else f"{len(refusing):,} nodes"
@@ -53,6 +54,9 @@ def _text(answer: dict[str, Any]) -> Iterator[str]:
             yield from wrapped(f"{reason['code']}: {reason['message']}", "  ")
             if reason["devices"] and len(refusing) == 1:
                 yield from wrapped(f"cards: {some(reason['devices'])}", "    ")
+        held = dict.fromkeys(f"{each['kind']} {each['name']}" for each in holders.get(refusing[0], ()))
+        if held and len(refusing) == 1:
+            yield from wrapped(f"held by: {some(list(held))}", "  ")
     yield from more
     for way in answer.get("preemption", ()):
         victims = ", ".join(f"{each['pod']} (priority {each['priority']})" for each in way["victims"])

@@ -18,6 +18,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client.registry import Collector
 
+from accounting.status import Problem
 from extender.admission.service import Admission
 from extender.cluster import Learner
 from extender.commands.common import expected_pods
@@ -55,6 +56,9 @@ class _Live:
 
     def is_ready(self) -> bool:
         return self._live.is_ready()
+
+    def unseen(self) -> list[Problem]:
+        return self._live.unseen()
 
     def is_admitting(self) -> bool:
         # No API server accepts a certificate that has expired.

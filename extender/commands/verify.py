@@ -42,17 +42,17 @@ def _text(report: dict[str, Any], *, only_problems: bool) -> Iterator[str]:
 def _cards(devices: list[dict[str, Any]]) -> Iterator[str]:
     """Show the cards: of many those with something wrong first, then those that are held."""
     if len(devices) > MOST_ROWS:
-        devices = sorted(devices, key=lambda card: (_state(card) == "ok", not card["pods"]))
+        devices = sorted(devices, key=lambda card: (_state(card) == "ok", not card["holders"]))
     shown, more = first_rows(devices, "cards")
     yield from table(
-        ("NODE", "CARD", "SLOTS", "MEMORY MiB", "CORES %", "STATE", "PODS"),
+        ("NODE", "CARD", "SLOTS", "MEMORY MiB", "CORES %", "STATE", "HELD BY"),
         [
             (
                 card["node"],
                 card["uuid"],
                 *(f"{card['requested'][name]}/{card['capacity'][name]}" for name in ("slots", "memory", "cores")),
                 _state(card),
-                some(card["pods"], 2) or "-",
+                some(_holders(card), 2) or "-",
             )
             for card in shown
         ],
@@ -61,6 +61,11 @@ def _cards(devices: list[dict[str, Any]]) -> Iterator[str]:
     gone = sum(not card["registered"] for card in devices)
     held = f", and {gone} held that no node registers any more" if gone else ""
     yield f"{len(devices) - gone} cards{held}"
+
+
+def _holders(card: dict[str, Any]) -> list[str]:
+    """Return who holds a card; of pods, which nearly all are, the name alone."""
+    return [each["name"] if each["kind"] == "pod" else f"{each['kind']} {each['name']}" for each in card["holders"]]
 
 
 def _state(card: dict[str, Any]) -> str:

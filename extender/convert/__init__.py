@@ -16,6 +16,7 @@ from extender.convert.annotations import (
     scheduler_keys,
 )
 from extender.convert.disruption import convert_disruption_budget
+from extender.convert.dra import convert_claim, convert_slice, mapped_resource
 from extender.convert.manifests import InputError, Manifest, parse_json_manifests, parse_manifests, read_manifests
 from extender.convert.names import misnamed
 from extender.convert.node import convert_node, convert_quota
@@ -48,14 +49,17 @@ __all__ = [
     "annotation_bytes",
     "bind_annotations",
     "bind_labels",
+    "convert_claim",
     "convert_disruption_budget",
     "convert_node",
     "convert_pod",
     "convert_quota",
+    "convert_slice",
     "convert_vmi",
     "convert_without_rows",
     "first_illegal_key",
     "held_or_rows",
+    "mapped_resource",
     "misnamed",
     "pack_rows",
     "parse_json_manifests",

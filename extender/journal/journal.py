@@ -21,7 +21,14 @@ from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
 
 Kind: TypeAlias = Literal[
-    "Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass", "VirtualMachineInstance"
+    "Node",
+    "Pod",
+    "ResourceQuota",
+    "PodDisruptionBudget",
+    "DeviceClass",
+    "ResourceSlice",
+    "ResourceClaim",
+    "VirtualMachineInstance",
 ]
 
 

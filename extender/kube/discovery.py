@@ -23,7 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender.kube.client import Answer, KubeClient, WatchFailed
-from extender.kube.paths import Resource, api_path
+from extender.kube.paths import Resource, api_path, group_path
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
 from extender.logs import logger
 
@@ -47,6 +47,10 @@ class OptionalResource(NamedTuple):
     def name(self) -> str:
         """Plural and group, as kubectl takes them."""
         return f"{self.plural}.{self.group}"
+
+    def path(self, version: str) -> str:
+        """Return the path of all objects in a version."""
+        return api_path(Resource(group_path(self.group, version), self.plural))
 
 
 class Presence(StrEnum):
@@ -106,10 +110,10 @@ class OptionalReflector:
         return self._presence not in (Presence.UNKNOWN, Presence.UNSYNCED)
 
     @property
-    def blind(self) -> str:
+    def unseen(self) -> str:
         """Why objects that may exist are not seen; empty if all are."""
         if not self.is_settled:
-            return f"{self.wanted.name} are not listed yet"
+            return "are not listed yet"
         if self._presence is Presence.FORBIDDEN:
             why = "may not be listed or watched"
         elif self._presence is Presence.ABSENT and self._was_synced:
@@ -117,7 +121,7 @@ class OptionalReflector:
         else:
             return ""
         counted = "only what was known before counts" if self._was_synced else "none of them counts"
-        return f"{self.wanted.name} {why}: {counted}"
+        return f"{why}: {counted}"
 
     def failing_seconds(self) -> float:
         """How long nothing has worked, a missing permission aside."""
@@ -138,7 +142,7 @@ class OptionalReflector:
 
     async def _follow(self, version: str) -> None:
         """List and watch one version until it is not served any more."""
-        path = api_path(Resource(f"/apis/{self.wanted.group}/{version}", self.wanted.plural))
+        path = self.wanted.path(version)
         self._gone.clear()
         self.reflector = Reflector(
             self.client,
@@ -184,29 +188,14 @@ class OptionalReflector:
     async def _find(self) -> str | None:
         """Return the version to read, None if there is none. Asks until the API server has answered."""
         while True:
-            answers = [await self._serves(version) for version in self.wanted.versions]
-            for version, served in zip(self.wanted.versions, answers, strict=True):
-                if served:
-                    self._is_there()
-                    return version
-            if None not in answers:
+            found = await served_version(self.client, self.wanted)
+            if found:
+                self._is_there()
+                return found
+            if found is not None:
                 self._is_absent()
                 return None
             await asyncio.sleep(self.chance.uniform(*_RETRY_SECONDS))
-
-    async def _serves(self, version: str) -> bool | None:
-        """Return whether the API server has the resource in this version; None if it did not say."""
-        path = f"/apis/{self.wanted.group}/{version}"
-        answer = await self.client.request("GET", path, timeout_seconds=_REQUEST_SECONDS)
-        if answer.status == HTTPStatus.NOT_FOUND:
-            return False
-        if not isinstance(answer, Answer) or not answer.ok:
-            return None
-        try:
-            listed = msgspec.json.decode(answer.body, type=_ResourceList)
-        except msgspec.DecodeError:
-            return None
-        return any(entry.name == self.wanted.plural for entry in listed.resources or ())
 
     def _is_there(self) -> None:
         if self._presence in (Presence.UNKNOWN, Presence.ABSENT):
@@ -216,3 +205,27 @@ class OptionalReflector:
         if self._presence in (Presence.SYNCED, Presence.FORBIDDEN):
             logger().warning("resource not served any more", resource=self.wanted.name)
         self._presence = Presence.ABSENT
+
+
+async def served_version(client: KubeClient, wanted: OptionalResource) -> str | None:
+    """Return the preferred version in which the API server has a resource, "" if in none; None if it did not say."""
+    answers = [await _serves(client, wanted, version) for version in wanted.versions]
+    for version, served in zip(wanted.versions, answers, strict=True):
+        if served:
+            return version
+    return None if None in answers else ""
+
+
+async def _serves(client: KubeClient, wanted: OptionalResource, version: str) -> bool | None:
+    """Return whether the API server has the resource in this version; None if it did not say."""
+    path = group_path(wanted.group, version)
+    answer = await client.request("GET", path, timeout_seconds=_REQUEST_SECONDS)
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return False
+    if not isinstance(answer, Answer) or not answer.ok:
+        return None
+    try:
+        listed = msgspec.json.decode(answer.body, type=_ResourceList)
+    except msgspec.DecodeError:
+        return None
+    return any(entry.name == wanted.plural for entry in listed.resources or ())

@@ -51,6 +51,11 @@ def api_path(
     return "/".join(parts)
 
 
+def group_path(group: str, version: str) -> str:
+    """Return where an API server says what it has of a group in a version. Raises as `api_path` does."""
+    return "/".join(["/apis", _checked(group, why_no_subdomain(group)), _checked(version, why_no_label(version))])
+
+
 def service_proxy_path(namespace: str, scheme: str, service: str, port: str) -> str:
     """Return the path of the API server's proxy to a Service. Raises `InvariantViolation` as `api_path` does."""
     service = _checked(service, why_no_label(service))

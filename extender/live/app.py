@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from accounting.answers import Claims
+from accounting.status import Problem, ProblemCode
 from extender.cluster import Cluster, Seen
 from extender.config import Settings
 from extender.journal import Journal, JournaledSink, Recorder
@@ -78,6 +79,7 @@ class LiveExtender:
         watching = client, self.cluster, live.reflector, _journaling(journal)
         self.optional = [*dra_reflectors(*watching), *vmi_reflectors(*watching)]
         """What not every API server has."""
+        self.cluster.unseen = self.unseen
         self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
             self.cluster,
@@ -108,9 +110,13 @@ class LiveExtender:
             optional.is_settled for optional in self.optional
         )
 
-    def blind(self) -> list[str]:
-        """Return why holders of cards that may exist are not seen."""
-        return [why for optional in self.optional if (why := optional.blind)]
+    def unseen(self) -> list[Problem]:
+        """Return the resources whose objects may exist and are not seen, each with the reason."""
+        return [
+            Problem(ProblemCode.UNSEEN_RESOURCE, f"resource {optional.wanted.name}", optional.unseen)
+            for optional in self.optional
+            if optional.unseen
+        ]
 
     @property
     def is_stopping(self) -> bool:
@@ -247,6 +253,7 @@ class LiveExtender:
         events.node_changed.subscribe(
             lambda event: waker.freed(event.name), lambda event: self.overcommit.look_at_node(event.name)
         )
+        events.card_changed.subscribe(lambda event: self.overcommit.look_at_node(event.node))
         events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
         events.raw_budgets_changed.subscribe(lambda _: waker.freed_everywhere())

@@ -6,7 +6,7 @@ They must not print and must not change anything.
 from extender.reports.container_requests import asks, request_text
 from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
-from extender.reports.lists import VerifyLists, node_entries, pod_entries
+from extender.reports.lists import VerifyLists, claim_entries, node_entries, pod_entries
 from extender.reports.options import options
 from extender.reports.render import account, node_devices
 from extender.reports.sums import Usage, summary, usage
@@ -18,6 +18,7 @@ __all__ = [
     "VerifyLists",
     "account",
     "asks",
+    "claim_entries",
     "decision_entry",
     "explain",
     "node_devices",

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from accounting.answers import Placement, explain_node, raw_reasons, score_raw
+from accounting.answers import Placement, explain_node, node_report, raw_reasons, score_raw
 from accounting.cards import score_nodes
 from accounting.holdings import pod_total
 from accounting.pod import Pod
 from accounting.quota import QuotaCheck, namespace_differences, pod_charges
 from accounting.state.cache import Cache
-from accounting.status import ProblemCode
+from accounting.status import ProblemCode, Reason
 from accounting.vendor_part import part_of
 from extender.cluster import Cluster
 from extender.reports.evictions import evictions
-from extender.reports.render import charge_row, explained_node, quota_row
+from extender.reports.render import card_holders, charge_row, explained_node, quota_row
 
 
 def explain(
@@ -70,7 +70,8 @@ def _node(cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck) 
     record, snapshot = cache.pods.get(pod.uid), cluster.nominations.of_node(pod, name)
     if record is not None and record.node == name:
         cache, snapshot = cache.node_without(pod.uid), None
-    blockers = tuple(each.key for each in cache.pods_on(name) if each.blocks is not None)
+    claims = dict.fromkeys(f"DRA claim {each.claim}" for each in cache.claimed.unmapped(name))
+    blockers = (*(each.key for each in cache.pods_on(name) if each.blocks is not None), *claims)
     outcome = explain_node(
         snapshot or cache.snapshot(),
         pod,
@@ -85,7 +86,17 @@ def _node(cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck) 
     if isinstance(outcome, Placement) and quota.budget is not None:
         total, _ = pod_total(pod.containers, outcome.allocation)
         return explained_node(name, outcome, score) | {"total": total._asdict()}
-    return explained_node(name, outcome, score)
+    holders = [] if isinstance(outcome, Placement) else _holders(cache, name, outcome)
+    return explained_node(name, outcome, score) | ({"holders": holders} if holders else {})
+
+
+def _holders(cache: Cache, name: str, reasons: tuple[Reason, ...]) -> list[dict[str, Any]]:
+    """Return who holds the cards that refuse the pod and that DRA claims hold, claims and pods alike."""
+    claimed, refusing = cache.claimed.on(name), {uuid for reason in reasons for uuid in reason.devices}
+    if not claimed.keys() & refusing:
+        return []
+    reports = [each for each in node_report(cache, name) if each.uuid in refusing and each.claims]
+    return [{"uuid": report.uuid, **holder} for report in reports for holder in card_holders(report)]
 
 
 def _unreadable_register(cache: Cache, name: str) -> str:

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from accounting.answers import DeviceReport, FoundProblems, node_report
+from accounting.holders import Claim, ClaimHolding
 from accounting.pod import Pod
 from accounting.state import Dump, name_order
 from accounting.status import Problem
@@ -18,6 +19,7 @@ from extender.cluster import Cluster, concerns_cards, unpacked
 from extender.reports import render
 
 Json = dict[str, Any]
+HeldClaim = tuple[Claim, ClaimHolding]
 Entries = Iterator[Json | None]
 T = TypeVar("T")
 #: Sorting so many takes a millisecond or two.
@@ -40,6 +42,15 @@ def pod_entries(cluster: Cluster, wanted: Callable[[Pod], bool] = concerns_cards
             yield render.pod_entry(unpacked(pod), cluster.record(pod, records))
         else:
             yield None
+
+
+def claim_entries(cluster: Cluster, node: str | None = None, namespace: str | None = None) -> Entries:
+    """Yield the entries of /api/v1/claims, by namespace, name and UID. `node`, `namespace`: only theirs."""
+    found: Iterator[HeldClaim] = yield from in_order(cluster.resource_claims.held(), _claim_order)
+    for claim, holding in found:
+        nodes = {each.node for each in holding.cards} | {name for name, _ in holding.unmapped}
+        is_wanted = namespace in (None, claim.namespace) and (node is None or node in nodes)
+        yield render.claim_entry(claim, holding) if is_wanted else None
 
 
 class VerifyLists:
@@ -76,6 +87,10 @@ class VerifyLists:
         for report in reports:
             self._found.see_card(report)
         return reports
+
+
+def _claim_order(pair: HeldClaim) -> tuple[str, str, str]:
+    return pair[0].namespace, pair[0].name, pair[0].uid
 
 
 def in_order(values: list[T], key: Callable[[T], Any]) -> Generator[None, None, Iterator[T]]:

@@ -8,6 +8,7 @@ full order.
 from typing import Any
 
 from accounting.answers import DeviceReport, Placement
+from accounting.holders import Claim, ClaimHolding
 from accounting.holdings import DeviceUse, Total
 from accounting.pod import Allocation, Container, DeviceRow, Pod, UnreadableAllocation, is_ambiguous
 from accounting.pod_record import PodRecord, State
@@ -82,6 +83,26 @@ def pod_entry(pod: Pod, record: PodRecord) -> Json:
     return entry
 
 
+def claim_entry(claim: Claim, holding: ClaimHolding) -> Json:
+    """Return an entry of /api/v1/claims."""
+    return {
+        "claim": claim.key,
+        "uid": claim.uid,
+        "cards": [
+            {
+                "node": each.node,
+                "uuid": each.use.uuid,
+                "slots": each.use.slots,
+                "memory": each.use.memory,
+                "cores": each.use.cores,
+                "closed": each.closed,
+            }
+            for each in holding.cards
+        ],
+        "unmapped": [{"node": node, **found._asdict()} for node, found in holding.unmapped],
+    }
+
+
 def device(report: DeviceReport) -> Json:
     """Return one card as verify and /api/v1/nodes show it."""
     card = report.device
@@ -94,6 +115,7 @@ def device(report: DeviceReport) -> Json:
         "overcommitted": report.overcommitted,
         "blocked": [code.value for code in report.blocked],
         "pods": list(report.pods),
+        "holders": card_holders(report),
         "registered": card is not None,
         "healthy": card is not None and card.healthy and not card.gone,
         "cordoned": report.cordoned,
@@ -105,6 +127,15 @@ def device(report: DeviceReport) -> Json:
         "vendor": None if card is None else card.vendor,
         "reserved_memory": 0 if card is None else card.reserved_memory,
     }
+
+
+def card_holders(report: DeviceReport) -> list[Json]:
+    """Return who holds a part of a card, and how much: pods, then claims of dynamic resource allocation."""
+    return [
+        {"kind": kind, "name": name, "slots": use.slots, "memory": use.memory, "cores": use.cores}
+        for kind, holders in (("pod", report.holders), ("claim", report.claims))
+        for name, use in holders
+    ]
 
 
 def node_devices(node: str, reports: list[DeviceReport]) -> Json:

@@ -117,6 +117,16 @@ class PodDetail(PodEntry):
     decisions: "list[DecisionEntry]"
 
 
+class CardHolder(TypedDict):
+    """Who holds a part of a card, and how much: a pod, or a claim of dynamic resource allocation."""
+
+    kind: str
+    name: str
+    slots: int
+    memory: int
+    cores: int
+
+
 class Device(TypedDict):
     """One card of one node."""
 
@@ -128,6 +138,7 @@ class Device(TypedDict):
     overcommitted: bool
     blocked: list[str]
     pods: list[str]
+    holders: list[CardHolder]
     registered: bool
     healthy: bool
     cordoned: bool
@@ -145,6 +156,35 @@ class NodeEntry(TypedDict):
 
     node: str
     devices: list[Device]
+
+
+class ClaimedCard(TypedDict):
+    """What a claim holds on one card; `closed`: no pod with annotations may join."""
+
+    node: str
+    uuid: str
+    slots: int
+    memory: int
+    cores: int
+    closed: bool
+
+
+class UnmappedDevice(TypedDict):
+    """A device that is no known card, and the node that it is on."""
+
+    node: str
+    driver: str
+    pool: str
+    device: str
+
+
+class ClaimEntry(TypedDict):
+    """A claim of dynamic resource allocation that has been given devices of a GPU driver."""
+
+    claim: str
+    uid: str
+    cards: list[ClaimedCard]
+    unmapped: list[UnmappedDevice]
 
 
 class Verified(TypedDict):

@@ -14,7 +14,7 @@ from accounting.pod import Pod
 from accounting.quota import Limit
 from extender.cluster import Cluster, check_requests, checked_pod, concerns_cards
 from extender.convert import InputError, parse_json_manifests
-from extender.reports import VerifyLists, node_entries, pod_entries, render
+from extender.reports import VerifyLists, claim_entries, node_entries, pod_entries, render
 from extender.server.bodies import read_body
 from extender.server.lists import ListQuery, Lists
 from extender.server.origin import check_host, check_json
@@ -57,6 +57,7 @@ class Api:
             *(changing if self._embedded else ()),
             web.get("/api/v1/pods", self.pods),
             web.get("/api/v1/nodes", self.nodes),
+            web.get("/api/v1/claims", self.claims),
             web.get("/api/v1/verify", self.verify),
             web.get("/api/v1/quotas", self.quotas),
         ]
@@ -81,6 +82,15 @@ class Api:
         except InputError as error:
             return json_response({"error": str(error)}, status=400)
         return await self._lists.send(request, query, lambda: self._nodes(query), _node_key)
+
+    async def claims(self, request: web.Request) -> web.StreamResponse:
+        """Every DRA claim that holds cards; `?node=` and `?namespace=` leave some of them."""
+        try:
+            query = ListQuery.of(request, ("node", "namespace"))
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        node, namespace = query.filters.get("node"), query.filters.get("namespace")
+        return await self._lists.send(request, query, lambda: claim_entries(self._cluster, node, namespace), _claim_key)
 
     def _nodes(self, query: ListQuery) -> Iterator[Json | None]:
         node, model = query.filters.get("node"), query.filters.get("model")
@@ -146,6 +156,10 @@ class Api:
 
 def _pod_key(entry: Json) -> list[str]:
     return [*entry["pod"].split("/", 1), entry["uid"]]
+
+
+def _claim_key(entry: Json) -> list[str]:
+    return [*entry["claim"].split("/", 1), entry["uid"]]
 
 
 def _node_key(entry: Json) -> list[str]:

@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from prometheus_client.registry import Collector
 
+from accounting.status import Problem
 from extender.admission.collector import AdmissionCollector
 from extender.admission.http import Observe, webhook_routes
 from extender.admission.service import Admission
@@ -59,6 +60,9 @@ class Live(Protocol):
 
     def is_ready(self) -> bool:
         """Whether kube-scheduler gets answers from this replica."""
+
+    def unseen(self) -> list[Problem]:
+        """Return the resources whose objects may exist and are not seen."""
 
     def is_admitting(self) -> bool:
         """Whether the API server gets answers from this replica; it need not be the leader for that."""
@@ -110,7 +114,7 @@ def make_app(  # noqa: PLR0913 - the last three are what a live cluster adds
     for each in (app, app[API_APP]):
         each.add_routes(routes)
         each.on_shutdown.append(_stopping(feed))
-        _add_probes(each, None if live is None else live.is_ready)
+        _add_probes(each, None if live is None else live.is_ready, list if live is None else live.unseen)
     return app
 
 
@@ -131,10 +135,12 @@ def _make_webhook_app(
     return app
 
 
-def _add_probes(app: web.Application, is_ready: Callable[[], bool] | None) -> None:
+def _add_probes(
+    app: web.Application, is_ready: Callable[[], bool] | None, unseen: Callable[[], list[Problem]] = list
+) -> None:
     for path in ("/livez", "/healthz"):
         app.router.add_get(path, _ok)
-    app.router.add_get("/readyz", _readiness(is_ready))
+    app.router.add_get("/readyz", _readiness(is_ready, unseen))
 
 
 def _series(verbs: Verbs, settings: ServerSettings) -> Callable[[], Iterator[bytes]] | None:
@@ -241,9 +247,14 @@ async def _ok(_request: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-def _readiness(is_ready: Callable[[], bool] | None) -> Handler:
-    async def handle(_request: web.Request) -> web.Response:
+def _readiness(is_ready: Callable[[], bool] | None, unseen: Callable[[], list[Problem]]) -> Handler:
+    """Return the probe. `?verbose` adds what is not seen, and does not change the status."""
+
+    async def handle(request: web.Request) -> web.Response:
         ready = is_ready is None or is_ready()
-        return web.Response(text="ok" if ready else "not ready", status=200 if ready else 503)
+        lines = ["ok" if ready else "not ready"]
+        if "verbose" in request.query:
+            lines += [f"{each.object} {each.message}" for each in unseen()]
+        return web.Response(text="\n".join(lines), status=200 if ready else 503)
 
     return handle

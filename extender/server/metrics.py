@@ -99,6 +99,11 @@ class _StateCollector(Collector):
         nodes, pods = len(cluster.cache.nodes), len(cluster.cache.pods)
         yield GaugeMetricFamily("gpu_extender_cache_nodes", "Nodes known.", value=nodes)
         yield GaugeMetricFamily("gpu_extender_cache_pods", "Pods that hold cards or block them.", value=pods)
+        text = "Who holds cards, by kind: pods, and claims of dynamic resource allocation."
+        holders = GaugeMetricFamily("gpu_extender_holders", text, labels=["kind"])
+        holders.add_metric(["pod"], pods)
+        holders.add_metric(["claim"], len(cluster.resource_claims))
+        yield holders
         found = GaugeMetricFamily("gpu_extender_problems", "What verify reports now, by code.", labels=["code"])
         for code, count in cluster.problem_counts().items():
             found.add_metric([code.value], count)

@@ -72,6 +72,14 @@ OPERATIONS = (
         statuses=(400,),
         is_list=True,
     ),
+    Operation(
+        "/api/v1/claims",
+        "Every DRA claim that holds cards.",
+        list[shapes.ClaimEntry],
+        (*_PAGED, _OF_NODE, _OF_NAMESPACE),
+        statuses=(400,),
+        is_list=True,
+    ),
     Operation("/api/v1/pods/{namespace}/{name}", "One pod in full.", shapes.PodDetail, statuses=(404,)),
     Operation("/api/v1/pods/{namespace}/{name}/why", "Why a pod waits.", shapes.Why, statuses=(404,)),
     Operation(

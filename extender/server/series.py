@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+from accounting.holders import CardClaims, Claim, ClaimedCard
 from accounting.holdings import DeviceUse
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
@@ -37,7 +38,8 @@ class Card(NamedTuple):
     held_slots: int
     held_memory: int
     held_cores: int
-    holders: int
+    pods: int
+    claims: int
     healthy: bool
     in_mig: bool
 
@@ -68,6 +70,7 @@ def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
             yield from _family(family, cards, known)
     if settings.metrics_per_pod:
         yield from _pods(cluster)
+        yield from _claims(cluster)
     if settings.metrics_hami_names:
         yield from _hami_quotas(cluster)
         if settings.metrics_per_pod:
@@ -88,7 +91,7 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
                 continue
             slots, memory, cores = (each[:, row].tolist() for each in (held.slots, held.memory, held.cores))
             holders, layouts = held.holders[:, row].tolist(), snapshot.nodes.layout[:, row].tolist()
-            positions = cache.positions(name)
+            positions, claimed = cache.positions(name), cache.claimed.on(name)
             for card in nodes[name].devices:
                 place = positions.get(card.uuid)
                 if place is None:
@@ -105,12 +108,18 @@ def _cards(cluster: Cluster) -> Iterator[list[Card]]:
                         slots[place],
                         memory[place],
                         cores[place],
-                        holders[place],
+                        holders[place] - _of_claims(claimed.get(card.uuid)),
+                        len(claimed[card.uuid].holders) if card.uuid in claimed else 0,
                         card.healthy and not card.gone,
                         layouts[place] > 0,
                     )
                 )
         yield found
+
+
+def _of_claims(claims: CardClaims | None) -> int:
+    """Return how many of a card's holders in the arrays are its claims; see `DeviceTable.add`."""
+    return 0 if claims is None else 1 + claims.use.crowded
 
 
 def _family(family: Family, cards: list[Card], known: dict[Labels, list[str]]) -> Iterator[bytes]:
@@ -152,9 +161,38 @@ def _pods(cluster: Cluster) -> Iterator[bytes]:
         yield from chunks
 
 
+def _claims(cluster: Cluster) -> Iterator[bytes]:
+    """Yield what DRA claims hold of cards that nodes register."""
+    claims = yield from _taken(in_order(cluster.resource_claims.held(), lambda pair: pair[0].key))
+    held: tuple[tuple[str, str, Callable[[DeviceUse], float]], ...] = (
+        ("slots", "Slots of a card that a DRA claim holds.", lambda use: use.slots),
+        ("memory_bytes", "Memory of a card that a DRA claim holds.", lambda use: use.memory * _MIB),
+        ("cores_ratio", "Cores of a card that a DRA claim holds; 1 is a whole card.", lambda use: use.cores / 100),
+    )
+    for name, text, value in held:
+        yield _head(f"gpu_extender_claim_{name}", text)
+        for first in range(0, len(claims), _PER_STEP):
+            lines = [
+                f"gpu_extender_claim_{name}{{{_claim_labels(claim, card)}}} {value(card.use)}\n"
+                for claim, holding in claims[first : first + _PER_STEP]
+                for card in holding.cards
+                if cluster.cache.card_size(card.node, card.use.uuid) is not None
+            ]
+            yield "".join(lines).encode()
+
+
+def _claim_labels(claim: Claim, card: ClaimedCard) -> str:
+    uuid, node = _quoted(card.use.uuid), _quoted(card.node)
+    return f'namespace="{claim.namespace}",claim="{claim.name}",node="{node}",uuid="{uuid}"'
+
+
 def _sorted(values: list[T]) -> Generator[bytes, None, list[T]]:
     """Return pods or their records by namespace, name and UID, after as many steps as that takes."""
-    steps = in_order(values, name_order)
+    return (yield from _taken(in_order(values, name_order)))
+
+
+def _taken(steps: Generator[None, None, Iterator[T]]) -> Generator[bytes, None, list[T]]:
+    """Take the steps of a sort to their end; returns what is sorted."""
     merged: Iterator[T]
     while True:
         try:
@@ -251,7 +289,8 @@ OWN = (
     Family(f"{_PREFIX}_cores_allocated_ratio", "Cores that pods hold.", _own, lambda card: card.held_cores / 100),
     Family(f"{_PREFIX}_slots_limit", "Slots of a card.", _own, lambda card: card.slots),
     Family(f"{_PREFIX}_slots_allocated", "Slots that pods hold.", _own, lambda card: card.held_slots),
-    Family(f"{_PREFIX}_pods", "Pods that hold a part of a card.", _own, lambda card: card.holders),
+    Family(f"{_PREFIX}_pods", "Pods that hold a part of a card.", _own, lambda card: card.pods),
+    Family(f"{_PREFIX}_claims", "DRA claims that hold a part of a card.", _own, lambda card: card.claims),
     Family(
         f"{_PREFIX}_healthy", "1 while the device plugin calls a card healthy.", _own, lambda card: int(card.healthy)
     ),

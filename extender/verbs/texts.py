@@ -25,7 +25,7 @@ TEXT: dict[Code, str] = {
     Code.NUMA_MISMATCH: "no NUMA node has enough fitting GPUs; ask for fewer or do not bind the pod to one",
     Code.MODE_MISMATCH: "GPU mode is not accepted; change the pod's annotation for the mode or the node's mode",
     Code.QUOTA_EXCEEDED: "namespace's GPU quota is exceeded; raise it or wait for pods of the namespace to end",
-    Code.ALLOCATION_UNREADABLE: "node is blocked by a pod with an unreadable allocation; gpu-extender verify names it",
+    Code.ALLOCATION_UNREADABLE: "node is blocked by a pod or claim with unknown GPUs; gpu-extender verify names it",
     Code.INVALID_REQUEST: "GPU request or annotation of the pod is not valid; gpu-extender explain names the field",
     Code.SEARCH_LIMIT: "search for GPUs was cut off; ask for GPUs in fewer containers",
 }

@@ -297,4 +297,5 @@ def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cach
         alone.add_node(node)
         for record in cache.pods_on(name):
             alone.add_pod(record)
+        cache.claimed.copy_to(alone.claimed, name)
     return alone

@@ -58,7 +58,7 @@ def share(memory_bytes: int | None, cores: int | None, number: str = "1") -> Res
 
 
 def held(claimed: Claim, devices: DeviceTable, totals: Mapping[tuple[str, str], Resources] = TOTALS) -> ClaimHolding:
-    return held_by_claim(claimed, devices, totals)
+    return held_by_claim(claimed, devices, lambda node, uuid: totals.get((node, uuid)))
 
 
 def uses(holding: ClaimHolding) -> list[DeviceUse]:
@@ -188,10 +188,36 @@ def test_two_whole_results_on_one_card_are_told_as_crowded() -> None:
     assert use.crowded
 
 
-def test_what_no_slice_has_and_no_claim_names_is_forgotten() -> None:
-    devices = table()
+def test_what_no_slice_has_is_forgotten_once_no_claim_names_its_pool() -> None:
+    devices, gone, moved = table(), DeviceId(NVIDIA_DRIVER, "n1", "gpu-1"), DeviceId(NVIDIA_DRIVER, "n1", "gpu-0")
+    devices.put(Slice("s", NVIDIA_DRIVER, "n1", 2, "n1", (gpu(0, "GPU-a"),)))
+    assert devices.card(gone) is not None
+    devices.forget_gone("n1")
+    assert (devices.card(gone), devices.card(moved) is not None) == (None, True)
     devices.remove("s")
-    kept = DeviceId(NVIDIA_DRIVER, "n1", "gpu-0")
-    devices.forget_unused({kept})
-    assert devices.card(kept) is not None
-    assert devices.card(DeviceId(NVIDIA_DRIVER, "n1", "gpu-1")) is None
+    assert devices.card(moved) is not None
+    devices.forget_gone("n1")
+    assert devices.card(moved) is None
+
+
+def test_slices_of_drivers_without_gpus_are_not_kept() -> None:
+    devices = DeviceTable()
+    assert devices.put(Slice("nics", "nic.example.com", "n1", 1, "n1", (SliceDevice("nic-0", {"uuid": "N"}),))) == set()
+    assert devices.names() == set()
+
+
+def test_a_vfio_device_is_found_by_the_card_of_a_slice_that_comes_later() -> None:
+    devices = DeviceTable()
+    devices.put(
+        Slice("v", NVIDIA_DRIVER, "n1", 1, "n1", (SliceDevice("gpu-vfio-0", {"type": "vfio", "pciBusID": PCI}),))
+    )
+    found = DeviceId(NVIDIA_DRIVER, "n1", "gpu-vfio-0")
+    assert devices.card(found) is None
+    devices.put(Slice("h", HAMI_DRIVER, "n1", 1, "n1", (gpu(0, "GPU-a", pciBusID=PCI),)))
+    assert devices.card(found) is not None
+
+
+def test_the_devices_of_a_card_are_told() -> None:
+    devices = table(gpu(0, "GPU-m"), mig("gpu-0-mig-1g.5gb-19-0", 4864, 14), gpu(1, "GPU-b"))
+    assert [each.device for each in devices.devices_on("n1", "GPU-m")] == ["gpu-0", "gpu-0-mig-1g.5gb-19-0"]
+    assert devices.devices_on("n2", "GPU-m") == []

@@ -23,6 +23,7 @@ import aiohttp
 from kubernetes_asyncio.client import Configuration
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from accounting.status import Problem
 from extender.config import ServerSettings, Settings
 from extender.kube.client import KubeClient
 from extender.kube.connection import Connection
@@ -94,6 +95,9 @@ class _Live:
 
     def is_ready(self) -> bool:
         return self._live.is_ready()
+
+    def unseen(self) -> list[Problem]:
+        return self._live.unseen()
 
     def is_admitting(self) -> bool:
         return self._live.is_synced()

@@ -50,7 +50,7 @@ async def test_what_is_served_is_listed_and_watched() -> None:
             assert sink.objects.keys() == {"a"}
             Kube(api).create(device_class("b"))
             await eventually(lambda: sink.objects.keys() == {"a", "b"})
-            assert (optional.is_settled, optional.blind) == (True, "")
+            assert (optional.is_settled, optional.unseen) == (True, "")
 
 
 async def test_the_preferred_version_is_read_of_those_that_are_served() -> None:
@@ -65,7 +65,7 @@ async def test_the_preferred_version_is_read_of_those_that_are_served() -> None:
             api.serve(V1)
             api.withdraw(V1BETA1)
             await eventually(lambda: sink.objects.keys() == {"new"})
-            assert optional.blind == ""
+            assert optional.unseen == ""
 
 
 async def test_what_is_not_served_is_looked_for_again() -> None:
@@ -73,7 +73,7 @@ async def test_what_is_not_served_is_looked_for_again() -> None:
         sink = NotingSink()
         async with looking(api.url, sink) as optional:
             await eventually(lambda: optional.presence is Presence.ABSENT)
-            assert (optional.is_settled, optional.blind) == (True, "")
+            assert (optional.is_settled, optional.unseen) == (True, "")
             assert api.requests.count(resource="deviceclasses") == 0
             api.load([device_class("a")])
             api.serve(V1)
@@ -95,13 +95,11 @@ async def test_what_vanishes_stays_as_it_was_and_comes_back() -> None:
                 "resource not served any more"
             ) == 1
             assert sink.objects.keys() == {"a"}
-            assert optional.blind == (
-                "deviceclasses.resource.k8s.io are not served any more: only what was known before counts"
-            )
+            assert optional.unseen == ("are not served any more: only what was known before counts")
             Kube(api).send("DELETE", "/apis/resource.k8s.io/v1/deviceclasses/a")
             api.serve(V1)
             await eventually(lambda: not sink.objects, seconds=200)
-            assert (optional.presence, optional.blind) == (Presence.SYNCED, "")
+            assert (optional.presence, optional.unseen) == (Presence.SYNCED, "")
 
 
 async def test_what_is_forbidden_stops_nothing_and_is_said_once() -> None:
@@ -116,7 +114,7 @@ async def test_what_is_forbidden_stops_nothing_and_is_said_once() -> None:
             said = [entry for entry in logs if entry["event"] == "resource may not be read"]
             assert [entry["resource"] for entry in said] == ["deviceclasses.resource.k8s.io"]
             assert (optional.presence, optional.is_settled) == (Presence.FORBIDDEN, True)
-            assert optional.blind == ("deviceclasses.resource.k8s.io may not be listed or watched: none of them counts")
+            assert optional.unseen == ("may not be listed or watched: none of them counts")
             assert optional.failing_seconds() == 0.0
             api.faults.clear()
             await eventually(lambda: optional.presence is Presence.SYNCED, seconds=400)
@@ -145,7 +143,7 @@ async def test_a_permission_that_is_taken_away_leaves_what_was_known() -> None:
             api.cut(DEVICE_CLASSES[0])
             await eventually(lambda: optional.presence is Presence.FORBIDDEN, seconds=100)
             assert sink.objects.keys() == {"a"}
-            assert optional.blind.endswith("may not be listed or watched: only what was known before counts")
+            assert optional.unseen.endswith("may not be listed or watched: only what was known before counts")
 
 
 async def test_an_api_server_that_does_not_say_is_asked_until_it_does() -> None:
@@ -162,7 +160,7 @@ async def test_an_api_server_that_does_not_say_is_asked_until_it_does() -> None:
     async with scripted(handler) as url, looking(url, NotingSink()) as optional:
         await eventually(lambda: len(asked) == 6, seconds=100)
         assert (optional.presence, optional.is_settled) == (Presence.UNKNOWN, False)
-        assert optional.blind == "deviceclasses.resource.k8s.io are not listed yet"
+        assert optional.unseen == "are not listed yet"
         await eventually(lambda: optional.presence is Presence.ABSENT, seconds=100)
     assert asked[:3] == [f"/apis/resource.k8s.io/{version}" for version in CLASSES.versions]
 

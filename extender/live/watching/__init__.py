@@ -4,16 +4,19 @@ It must not do I/O of its own beyond events and handshakes.
 """
 
 from extender.live.watching.budget_sink import BudgetSink
+from extender.live.watching.claim_sinks import ResourceClaimSink, ResourceSliceSink
 from extender.live.watching.class_sink import DeviceClassSink
-from extender.live.watching.dra import dra_reflectors, dra_sinks
+from extender.live.watching.dra import DRA_RESOURCES, dra_reflectors, dra_sinks
 from extender.live.watching.facts import Facts, NodeFacts, node_facts
 from extender.live.watching.handshakes import HandshakeKeeper
 from extender.live.watching.informer import PodInformer
 from extender.live.watching.overcommit import OvercommitReporter
 from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
-from extender.live.watching.vmi_sink import VmiSink, vmi_reflectors
+from extender.live.watching.vmi_sink import VMIS, VmiSink, vmi_reflectors
 
 __all__ = [
+    "DRA_RESOURCES",
+    "VMIS",
     "BudgetSink",
     "DeviceClassSink",
     "Facts",
@@ -24,6 +27,8 @@ __all__ = [
     "PodInformer",
     "PodSink",
     "QuotaSink",
+    "ResourceClaimSink",
+    "ResourceSliceSink",
     "VmiSink",
     "dra_reflectors",
     "dra_sinks",

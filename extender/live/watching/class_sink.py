@@ -6,6 +6,7 @@ It must not do I/O. Invariant: one that does not decode changes nothing but itse
 import msgspec
 
 from extender.cluster import DeviceClasses
+from extender.convert import mapped_resource
 from extender.kube.reflector import Change, Taken
 from extender.logs import logger
 from extender.wire import resource_v1
@@ -25,14 +26,14 @@ class DeviceClassSink:
         except msgspec.DecodeError as error:
             logger().error("deviceclass does not decode", why=str(error))
             return Taken(None)
-        name = "" if wire.metadata is None else wire.metadata.name or ""
+        name, mapped = mapped_resource(wire)
         if not name or wire.metadata is None:
             logger().error("deviceclass without a name")
             return Taken(None)
         if change is Change.DELETED:
             self._classes.remove(name)
         else:
-            self._classes.put(name, (wire.spec and wire.spec.extendedResourceName) or "")
+            self._classes.put(name, mapped)
         return Taken(name, wire.metadata.resourceVersion)
 
     def replaced(self, identities: set[str]) -> None:

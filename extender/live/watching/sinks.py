@@ -8,10 +8,11 @@ have freed something is published with the node's name.
 import msgspec
 
 from extender.cluster import Cluster, is_older
-from extender.convert import convert_node, convert_quota, misnamed
+from extender.convert import convert_node, convert_quota
 from extender.kube.reflector import Change, Taken
 from extender.live.watching.facts import Facts, NodeFacts, node_facts
 from extender.live.watching.informer import PodInformer
+from extender.live.watching.naming import is_misnamed, name_of
 from extender.logs import logger
 from extender.wire import core_v1, watched
 
@@ -35,7 +36,7 @@ class PodSink:
             logger().error("pod without a UID")
             return Taken(None)
         uid, taken = meta.uid, Taken(meta.uid, meta.resourceVersion)
-        if not self._registry.has_watched(uid) and _is_misnamed("pod", meta):
+        if not self._registry.has_watched(uid) and is_misnamed("pod", meta):
             return taken
         try:
             if change is Change.DELETED:
@@ -63,7 +64,7 @@ class PodSink:
 
     def _undecodable(self, change: Change, raw: msgspec.Raw, error: msgspec.DecodeError) -> Taken:
         """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""
-        uid = _meta(raw).uid
+        uid = name_of(raw).uid
         logger().error("pod does not decode", uid=uid, why=watched.why_undecodable(raw, error))
         if uid and change is Change.DELETED:
             self._registry.forget(uid)
@@ -90,7 +91,7 @@ class NodeSink:
             logger().error("node without a name")
             return Taken(None)
         taken = Taken(meta.name, meta.resourceVersion)
-        if meta.name not in self._facts.nodes and _is_misnamed("node", meta):
+        if meta.name not in self._facts.nodes and is_misnamed("node", meta):
             return taken
         if change is Change.DELETED:
             self._drop(meta.name)
@@ -119,7 +120,7 @@ class NodeSink:
 
     def _undecodable(self, change: Change, raw: msgspec.Raw, why: str) -> Taken:
         """Keep what is known of a node whose new object does not decode, and say so; a deletion still counts."""
-        name = _meta(raw).name
+        name = name_of(raw).name
         logger().error("node does not decode", node=name, why=why)
         if name and change is Change.DELETED:
             self._drop(name)
@@ -145,10 +146,10 @@ class QuotaSink:
             wire = self._decoder.decode(raw)
         except msgspec.DecodeError as error:
             # What is known of it stays.
-            meta = _meta(raw)
+            meta = name_of(raw)
             logger().error("resourcequota does not decode", quota=f"{meta.namespace}/{meta.name}", why=str(error))
             return Taken(f"{meta.namespace}/{meta.name}" if meta.name else None)
-        if _is_misnamed("resourcequota", wire.metadata):
+        if is_misnamed("resourcequota", wire.metadata):
             return Taken(None)
         quota = convert_quota(wire, self._cluster.settings)
         identity = f"{quota.namespace}/{quota.name}"
@@ -164,29 +165,3 @@ class QuotaSink:
         """Drop every quota that a list did not name."""
         for identity in sorted(self._known.keys() - identities):
             self._cluster.remove_quota(*self._known.pop(identity))
-
-
-def _is_misnamed(kind: str, meta: core_v1.ObjectMeta | None) -> bool:
-    """Whether an object has a name that no API server accepts; then it is not taken, for its name would be in paths."""
-    illegal = misnamed(meta)
-    if illegal:
-        logger().error("object has an illegal name", kind=kind, why=str(illegal[0]))
-    return bool(illegal)
-
-
-class _Meta(msgspec.Struct):
-    uid: str | None = None
-    namespace: str | None = None
-    name: str | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Meta | None = None
-
-
-def _meta(raw: msgspec.Raw) -> _Meta:
-    """Return what names an object, as far as it can be read."""
-    try:
-        return msgspec.json.decode(raw, type=_Object).metadata or _Meta()
-    except msgspec.DecodeError:
-        return _Meta()

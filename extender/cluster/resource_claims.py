@@ -1,0 +1,88 @@
+"""DRA's claims and slices, and the cache that follows from what they hold.
+
+Why it exists: cards that DRA has given away are not free for pods with annotations. It must not know the wire. The
+rules are those of `accounting.holders`. Invariants: the cache has what the ledger says, in the same step; devices that
+are no known cards block their node only where slices can be seen, since without them nothing could be told.
+"""
+
+from accounting.holders import Changes, Claim, ClaimHolding, ClaimLedger, Slice
+from accounting.state.cache import Cache
+from extender.cluster.events import Events
+
+
+class ResourceClaims:
+    """Claims by UID and slices by name."""
+
+    def __init__(self, cache: Cache, events: Events, *, ignores_unmapped: bool = False) -> None:
+        """`ignores_unmapped`: devices of GPU drivers that are no known cards block nothing."""
+        self._cache = cache
+        self._events = events
+        self._ledger = ClaimLedger(cache.card_size)
+        self._ignores_unmapped = ignores_unmapped
+        self._slices_known = False
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many claims have devices of GPU drivers."""
+        return len(self._ledger)
+
+    def uids(self) -> set[str]:
+        """Return the UIDs of the claims that have devices of GPU drivers."""
+        return self._ledger.uids()
+
+    def slice_names(self) -> set[str]:
+        """Return the names of the slices of GPU drivers."""
+        return self._ledger.devices.names()
+
+    def held(self) -> list[tuple[Claim, ClaimHolding]]:
+        """Return the claims with what they hold, in no order."""
+        return self._ledger.claims()
+
+    # -- changing -------------------------------------------------------------------------------------------------
+
+    def put(self, claim: Claim) -> None:
+        """Record a claim as it is now."""
+        self._take(self._ledger.put(claim))
+
+    def remove(self, uid: str) -> None:
+        """Record that a claim is gone."""
+        self._take(self._ledger.remove(uid))
+
+    def put_slice(self, new: Slice) -> None:
+        """Record a slice as it is now."""
+        self._take(self._ledger.put_slice(new))
+
+    def remove_slice(self, name: str) -> None:
+        """Record that a slice is gone."""
+        self._take(self._ledger.remove_slice(name))
+
+    def know_slices(self) -> None:
+        """Note that all slices were told of: what is no known card now is none."""
+        if not self._slices_known:
+            self._slices_known = True
+            self._take(Changes(nodes=self._ledger.nodes_with_unmapped()))
+
+    def count_again(self, node: str) -> None:
+        """Record that a node's cards have changed."""
+        self._take(self._ledger.count_again(node))
+
+    def _take(self, changes: Changes) -> None:
+        """Let the cache have what has changed, and tell who listens."""
+        cache, freed = self._cache, set[str]()
+        for node, uuid in sorted(changes.cards):
+            before = cache.claimed.on(node).get(uuid)
+            was_over = cache.is_overcommitted(node, uuid)
+            now = self._ledger.on_card(node, uuid)
+            if not cache.claimed.put(node, uuid, now):
+                continue
+            if before is not None and (now is None or now.use != before.use):
+                freed.add(node)
+            if cache.is_overcommitted(node, uuid) is not was_over:
+                self._events.card_changed.publish(node, uuid)
+        for node in sorted(changes.nodes):
+            blocks = self._slices_known and not self._ignores_unmapped
+            if cache.claimed.block(node, self._ledger.unmapped(node) if blocks else ()):
+                freed.add(node)
+        for node in sorted(freed):
+            self._events.freed.publish(node)

@@ -240,9 +240,9 @@ class Cluster:
         generation = self.cache.generation
         raw_version = self.raw.version
         self.cache.update_node(self.as_counted(node))
-        self._raw_pods.put_node(node)
         if self.cache.generation != generation:
             self.resource_claims.count_again(node.name)
+        self._raw_pods.put_node(node)
         if self.cache.generation != generation or self.raw.version != raw_version:
             self.events.node_changed.publish(node.name)
 

@@ -28,6 +28,7 @@ from extender.convert import (
     convert_pod,
     convert_quota,
     convert_slice,
+    convert_vmi,
     mapped_resource,
     misnamed,
     read_manifests,
@@ -75,7 +76,7 @@ def garbage_collector_paused() -> Iterator[None]:
 
 
 def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
-    """Convert Node, Pod, ResourceQuota, PodDisruptionBudget and DRA's objects; other kinds are passed over."""
+    """Convert objects of the kinds that count: those of `_PROBLEM_OF_KIND`; others are passed over."""
     nodes: dict[str, Node] = {}
     pods: dict[str, Pod] = {}
     quotas: dict[tuple[str, str], Quota] = {}
@@ -100,16 +101,8 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
             elif manifest.kind == "VirtualMachineInstance":
                 vmi = convert_vmi(_named(manifest, kubevirt_v1.VirtualMachineInstance), settings)
                 vmis[vmi.key] = vmi
-            elif manifest.kind == "DeviceClass":
-                device_class = _named(manifest, resource_v1.DeviceClass)
-                name, mapped = mapped_resource(device_class)
-                dra.classes[name] = mapped
-            elif manifest.kind == "ResourceClaim":
-                claim = convert_claim(_named(manifest, resource_v1.ResourceClaim))
-                dra.claims[claim.uid] = claim
-            elif manifest.kind == "ResourceSlice":
-                found = convert_slice(_named(manifest, resource_v1.ResourceSlice))
-                dra.slices[found.name] = found
+            else:
+                _take_dra(manifest, dra)
         except InputError as error:
             problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
     return Objects(
@@ -121,6 +114,19 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
         tuple(vmis.values()),
         dra,
     )
+
+
+def _take_dra(manifest: Manifest, dra: DraObjects) -> None:
+    """Convert an object of DRA; other kinds are passed over. Raises `InputError`."""
+    if manifest.kind == "DeviceClass":
+        name, mapped = mapped_resource(_named(manifest, resource_v1.DeviceClass))
+        dra.classes[name] = mapped
+    elif manifest.kind == "ResourceClaim":
+        claim = convert_claim(_named(manifest, resource_v1.ResourceClaim))
+        dra.claims[claim.uid] = claim
+    elif manifest.kind == "ResourceSlice":
+        found = convert_slice(_named(manifest, resource_v1.ResourceSlice))
+        dra.slices[found.name] = found
 
 
 def checked_pod(manifest: Manifest, settings: Settings) -> Pod:
@@ -147,6 +153,7 @@ _PROBLEM_OF_KIND = {
     "Pod": ProblemCode.UNDECODABLE_ALLOCATION,
     "ResourceQuota": ProblemCode.UNKNOWN_QUOTA_KEY,
     "PodDisruptionBudget": ProblemCode.UNREADABLE_BUDGET,
+    "VirtualMachineInstance": ProblemCode.UNREADABLE_VIRTUAL_MACHINE,
     "DeviceClass": ProblemCode.UNMAPPED_DEVICE,
     "ResourceClaim": ProblemCode.UNMAPPED_DEVICE,
     "ResourceSlice": ProblemCode.UNMAPPED_DEVICE,

@@ -20,11 +20,18 @@ from extender.config import Settings
 from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
 
-#: Of what the entries mean. One that is higher is refused: its entries may mean something else.
+#: Format of the entries. A higher one is refused: its entries may mean something else.
 FORMAT: Final = 1
 
 Kind: TypeAlias = Literal[
-    "Node", "Pod", "ResourceQuota", "PodDisruptionBudget", "DeviceClass", "ResourceSlice", "ResourceClaim"
+    "Node",
+    "Pod",
+    "ResourceQuota",
+    "PodDisruptionBudget",
+    "DeviceClass",
+    "ResourceSlice",
+    "ResourceClaim",
+    "VirtualMachineInstance",
 ]
 
 

@@ -134,7 +134,11 @@ def _verify(arguments: argparse.Namespace, extender: Extender, paint: Paint) -> 
 
 def _usage(arguments: argparse.Namespace, extender: Extender, paint: Paint) -> Shown:
     namespace = _namespace(arguments)
-    found = extender.get("/api/v1/usage", {"namespace": namespace} if namespace else None)
+    query = {"namespace": namespace} if namespace else None
+    if arguments.records:
+        records = extender.get("/api/v1/usage/records", query)
+        return Shown(records, _lines(showing.RECORDS, records, paint, arguments, "No records."))
+    found = extender.get("/api/v1/usage", query)
     rows = [each | {"bad": any(quota["exceeded"] for quota in each["quotas"])} for each in found]
     return Shown(found, _lines(showing.USAGE, rows, paint, arguments, "Nobody holds cards."))
 

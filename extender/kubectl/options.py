@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument("--problems", action="store_true", help="problems only, no cards")
     _add_shared(verify)
     usage = commands.add_parser("usage", help="what every namespace holds, and its quotas")
+    usage.add_argument("--records", action="store_true", help="what pods and VMs have had so far, times seconds")
     _add_namespace(usage)
     _add_shared(usage)
     completion = commands.add_parser("completion", help="print a script that completes this command")

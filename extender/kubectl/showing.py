@@ -136,6 +136,22 @@ USAGE = (
     Column("CHARGED CORES", lambda row: row["charged"]["cores"], wide=True),
 )
 
+RECORDS = (
+    Column("NAMESPACE", lambda row: row["namespace"]),
+    Column("KIND", lambda row: row["kind"]),
+    Column("NAME", lambda row: row["name"]),
+    Column("WHAT", lambda row: row["model"] or row["raw_key"]),
+    Column("PHASE", lambda row: row["phase"]),
+    Column("UNIT-S", lambda row: row["unit_seconds"]),
+    Column("SLOT-S", lambda row: row["slot_seconds"]),
+    Column("MEMORY MIB-S", lambda row: row["memory_mib_seconds"]),
+    Column("CORES %-S", lambda row: row["core_percent_seconds"]),
+    Column("OPEN", lambda row: "yes" if row["open"] else "no"),
+    Column("FIRST", lambda row: row["first"], wide=True),
+    Column("LAST", lambda row: row["last"], wide=True),
+    Column("UID", lambda row: row["uid"], wide=True),
+)
+
 CARDS = (
     Column("NODE", lambda row: row["node"]),
     Column("CARD", lambda row: row["uuid"]),

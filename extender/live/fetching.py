@@ -7,6 +7,7 @@ watch. Invariant: the objects are read by the same code as those of files, so th
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from accounting.holders import VirtualMachineInstance
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.quota import Quota
@@ -19,7 +20,7 @@ from extender.kube.discovery import OptionalResource, served_version
 from extender.kube.listing import Expired, ListSettings, Page, list_pages
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.live.app import RUNNING_PODS
-from extender.live.watching import DRA_RESOURCES
+from extender.live.watching import DRA_RESOURCES, VMIS
 
 _TRIES = 3
 #: Pods first: then a node that is created in between has no pods in the list, but the node of each pod is there.
@@ -37,6 +38,7 @@ class _Fetched:
     quotas: list[Quota] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     dra: DraObjects = field(default_factory=DraObjects)
+    vmis: list[VirtualMachineInstance] = field(default_factory=list)
 
     def add(self, objects: Objects) -> None:
         self.nodes += objects.nodes
@@ -44,23 +46,25 @@ class _Fetched:
         self.quotas += objects.quotas
         self.problems += objects.problems
         self.dra.add(objects.dra)
+        self.vmis += objects.vmis
 
     def objects(self) -> Objects:
         nodes, pods, quotas = tuple(self.nodes), tuple(self.pods), tuple(self.quotas)
-        return Objects(nodes, pods, quotas, tuple(self.problems), dra=self.dra)
+        return Objects(nodes, pods, quotas, tuple(self.problems), vmis=tuple(self.vmis), dra=self.dra)
 
 
 async def fetch_objects(client: KubeClient, settings: Settings, lists: ListSettings | None = None) -> Objects:
-    """List pods, nodes, quotas and what there is of DRA.
+    """List pods, nodes, quotas, what there is of DRA, and VMIs if raw keys are counted.
 
-    Raises `WatchFailed`, and `Expired` if a list grew too old several times. What may not be listed of DRA is a problem
-    of the objects.
+    Raises `WatchFailed`, and `Expired` if a list grew too old several times. Of those that not every
+    API server has, what may not be listed is a problem of the objects.
     """
     found = _Fetched()
     with garbage_collector_paused():
         for kind, path, query in _RESOURCES:
             found.add(await _fetch(client, kind, path, query, settings, lists or ListSettings()))
-        for kind, wanted in DRA_RESOURCES.items():
+        optional = DRA_RESOURCES | ({"VirtualMachineInstance": VMIS} if settings.raw_keys else {})
+        for kind, wanted in optional.items():
             await _add_optional(found, client, kind, wanted, settings, lists or ListSettings())
     return found.objects()
 

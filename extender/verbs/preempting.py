@@ -1,15 +1,17 @@
 """kube-scheduler's preempt: which offered nodes to keep, and which pods to evict there.
 
-Why it exists: kube-scheduler chooses victims by counts, and asks the extender which victims the cards really need. It
-must not evict. Invariants: the answer has only offered nodes, each with at least one victim; every victim was offered
-or is a pod of lower priority on that node; for a pod that asks for no card the offer is returned.
+Why it exists: kube-scheduler chooses victims by counts and asks which of them, and whom else, the cards need. It must
+not evict. Invariants: only offered nodes are answered, each with at least one victim; every victim was offered or is a
+pod of lower priority on that node; a pod that asks for no card gets back what was offered, less the nodes where whole
+devices that it wants would still be missing.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
-from accounting.answers import hopeless
+from accounting.answers import hopeless, raw_request
 from accounting.answers.preemption import NoVictims, Offer, Outcome, Preemptor, preempt
 from accounting.demand import Demand
 from accounting.pod import Pod
@@ -26,6 +28,25 @@ _ENOUGH = 16
 
 def victims(cluster: Cluster, args: PreemptionArgs, pod: Pod) -> Mapping[str, Victims]:
     """Return the victims by node, in the request's order. `pod`: the preemptor, unbound."""
+    found = _victims_for_cards(cluster, args, pod)
+    if not pod.raw:
+        return found
+    return {name: each for name, each in found.items() if _leave_raw_room(cluster, pod, name, each)}
+
+
+def _leave_raw_room(cluster: Cluster, pod: Pod, node: str, chosen: Victims) -> bool:
+    """Whether a pod has the whole devices that it wants on a node, and may have them, once these pods are gone."""
+    devices, freed = cluster.raw, Counter[tuple[str, str]]()
+    for victim in filter(None, (devices.pod(each.uid) for each in chosen.pods)):
+        for key, units in devices.beyond_holds(victim).items():
+            freed[node, key] -= units
+            freed[victim.namespace, key] -= units
+    request = raw_request(pod)
+    return not devices.over_budget(request, freed) and not devices.shortages(request, node, freed)
+
+
+def _victims_for_cards(cluster: Cluster, args: PreemptionArgs, pod: Pod) -> Mapping[str, Victims]:
+    """Return the victims by node whose cards the pod needs; all that were offered if it asks for no card."""
     if not pod.asks:
         return {name: Victims(tuple(each.pods()), each.pdb_violations) for name, each in args.candidates.items()}
     if pod.invalid or pod.info.never:

@@ -38,9 +38,9 @@ async def test_c_15_a_pod_is_told_used_hard_and_what_it_asks(scheduler: str) -> 
 
 async def test_a_vm_is_told_before_any_pod_of_it_exists() -> None:
     async with admitting(cluster=make_raw_cluster(*HELD, budgets=BUDGET)) as webhooks:
-        assert (await webhooks.validate(vmi("new", units=1, node=None), **VMIS)).allowed  # type: ignore[arg-type]
-        said = await webhooks.validate(vmi("new", units=2, node=None), **VMIS)  # type: ignore[arg-type]
-        other = await webhooks.validate(vmi("new", units=9, node=None), namespace="other", **VMIS)  # type: ignore[arg-type]
+        assert (await webhooks.validate(vmi("new", units=1, node=None), **VMIS)).allowed
+        said = await webhooks.validate(vmi("new", units=2, node=None), **VMIS)
+        other = await webhooks.validate(vmi("new", units=9, node=None), namespace="other", **VMIS)
     assert said.message == f"exceeded budget team: {K}: hard 4, used 3, the VM adds 2"
     assert (said.allowed, other.allowed) == (False, True)
 
@@ -64,7 +64,7 @@ async def test_before_everything_was_read_neither_is_admitted() -> None:
     async with admitting(cluster=make_raw_cluster(raw_node()), synced=False) as webhooks:
         for said in (
             await webhooks.validate(scheduled(raw_pod("p"))),
-            await webhooks.validate(vmi("a"), **VMIS),  # type: ignore[arg-type]
+            await webhooks.validate(vmi("a"), **VMIS),
         ):
             assert (said.allowed, said.code) == (False, 503)
 
@@ -79,7 +79,7 @@ async def test_a_pod_with_both_is_judged_for_both() -> None:
 async def test_a_vm_that_does_not_decode_is_told_why() -> None:
     broken = vmi("a") | {"spec": {"domain": {"devices": {"gpus": "many"}}}}
     async with admitting(cluster=make_raw_cluster()) as webhooks:
-        said = await webhooks.validate(broken, **VMIS)  # type: ignore[arg-type]
+        said = await webhooks.validate(broken, **VMIS)
     assert (said.allowed, said.code) == (False, 400)
     assert "request.object" in said.message
     assert "gpus" in said.message

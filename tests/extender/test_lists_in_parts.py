@@ -230,6 +230,7 @@ async def test_lists_are_compressed_for_who_takes_it(path: str) -> None:
 
 async def test_every_answer_has_the_shape_that_the_document_gives_it() -> None:
     async with serving(*OBJECTS) as client:
+        client.cluster.keep_usage()
         await client.create(phased())
         asking = pod("q", [container("main", asks(1, 5000))])
         await client.filter(asking, "n1", "n2")

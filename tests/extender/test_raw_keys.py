@@ -103,9 +103,7 @@ async def test_c_11_before_it_is_listed_a_launcher_waits_and_may_go_elsewhere() 
         said = await client.filter(raw_pod("l"), "n1", "n2")
         assert (said["NodeNames"], said["FailedNodes"]) == (["n2"], {"n1": FULL})
         assert said["FailedAndUnresolvableNodes"] == {}
-        client.cluster.put_vmi(
-            make_raw_cluster(vmi(listed=["uid-l"])).raw.vmi(next(iter(client.cluster.raw.vmis())).key)
-        )  # type: ignore[arg-type]
+        client.cluster.put_vmi(next(iter(make_raw_cluster(vmi(listed=["uid-l"])).raw.vmis())))
         assert await passing(client, raw_pod("l"), "n1", "n2") == ["n1", "n2"]
 
 
@@ -310,3 +308,20 @@ async def test_what_is_remembered_of_a_question_ends_with_a_vmi_that_concerns_it
         client.cluster.put_vmi(next(iter(make_raw_cluster(vmi(listed=["uid-l"])).raw.vmis())))
         await client.filter(raw_pod("l"), "n1", "n2")
         assert next(count) == before + 1
+
+
+async def test_preemption_keeps_the_nodes_where_devices_come_free_and_not_those_where_a_vm_holds_them() -> None:
+    objects = (
+        raw_node("n1", 2),
+        raw_node("n2", 2),
+        raw_pod("low", 2, node="n1"),
+        vmi("a", ["uid-l"], units=2, node="n2"),
+    )
+    async with raw(*objects, raw_pod("l", 2, node="n2"), budgets={("poor", K): 0}) as client:
+        offered = {
+            name: {"Pods": [{"UID": uid}], "NumPDBViolations": 0} for name, uid in (("n1", "uid-low"), ("n2", "uid-l"))
+        }
+        for namespace, kept in (("default", ["n1"]), ("poor", [])):
+            body = {"Pod": raw_pod("p", 2, namespace=namespace), "NodeNameToMetaVictims": offered}
+            found = (await client.post("/preempt", body)).json()["NodeNameToMetaVictims"]
+            assert list(found) == kept

@@ -147,9 +147,12 @@ async def test_c_08_without_the_permission_every_pod_counts_by_itself_and_that_i
         assert kubevirt.presence is Presence.FORBIDDEN
         assert bench.live.cluster.raw.launcher_of("default", "uid-l") is None
         assert used(bench) == 2
-        assert bench.live.blind() == [
-            "virtualmachineinstances.kubevirt.io may not be listed or watched: none of them counts"
-        ]
+        said = "resource virtualmachineinstances.kubevirt.io", "may not be listed or watched: none of them counts"
+        assert said in [(each.object, each.message) for each in bench.live.unseen()]
+        async with bench.extender.session.get("/readyz?verbose") as answer:
+            assert (answer.status, " ".join(said) in await answer.text()) == (200, True)
+        async with bench.extender.session.get("/api/v1/verify") as answer:
+            assert said in [(each["object"], each["message"]) for each in (await answer.json())["problems"]]
 
 
 async def test_a_vmi_that_does_not_decode_leaves_the_others_and_what_is_known_of_it() -> None:

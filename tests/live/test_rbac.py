@@ -106,7 +106,8 @@ async def test_the_extender_may_do_what_it_does_and_nothing_else() -> None:
     lease = LeaseSettings(duration_seconds=600.0, retry_seconds=0.05)
     settings = replace(live_settings(lock_mode=True, http_timeout_seconds=2.0), leader_elect=True, lease=lease)
     objects = (node("n1"), bound("holder", "n1", "GPU-n1-0", 900), quota({"requests.nvidia.com/gpu": "9"}))
-    async with running(*objects, settings=settings, served=("resource.k8s.io/v1",)) as bench:
+    served, cluster = ("resource.k8s.io/v1", "kubevirt.io/v1"), Settings(raw_keys=("nvidia.com/A100",))
+    async with running(*objects, settings=settings, served=served, cluster=cluster) as bench:
         await eventually(lambda: bench.api.requests.count(resource="leases", method="PUT") > 0)
         await everything(bench)
         assert requested(bench.api) == rules_of(EXTENDER, "live/rbac.yaml")

@@ -91,9 +91,9 @@ class NodeSearch:
 
     def masks(self) -> Masks:
         """Return (set, candidate): who is gone in each set that is asked about."""
-        masks = np.zeros((len(self.asked), len(self._candidates)), np.bool_)
-        for mask, chosen in zip(masks, self.asked, strict=True):
-            mask[list(chosen)] = True
+        size = len(self._candidates)
+        masks = np.zeros((len(self.asked), size), np.bool_)
+        masks.ravel()[[number * size + at for number, chosen in enumerate(self.asked) for at in chosen]] = True
         return masks
 
     def records(self, chosen: Set) -> list[PodRecord]:

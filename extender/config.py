@@ -23,6 +23,9 @@ class Settings:
     reserved_memory: ReservedMemory = field(default_factory=ReservedMemory)
     """Nothing is held back, as in HAMi: how much drivers and contexts take depends on them and on the cards."""
 
+    evicts: bool = False
+    """Whether this extender evicts pods for others, and so whether its annotation on a preemptor keeps anything."""
+
     @property
     def vendors(self) -> tuple[Vendor, ...]:
         """Every vendor that is on."""

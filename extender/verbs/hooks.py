@@ -34,3 +34,6 @@ class Hooks:
 
     def scored(self, pod: Pod, best: str | None) -> None:
         """Prioritize found the node where the pod will probably go, if any."""
+
+    def preempted(self, pod: Pod, *, helped: bool) -> None:
+        """Preempt was asked about a pod. `helped`: victims were named, so that kube-scheduler evicts them."""

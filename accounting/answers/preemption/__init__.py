@@ -3,7 +3,8 @@
 Nothing here evicts anybody.
 """
 
-from accounting.answers.preemption.candidates import NodePod, Occupied, Preemptor, Standing
+from accounting.answers.preemption.candidates import NodePod, Occupied, Preemptor, Standing, leaving_for
+from accounting.answers.preemption.choice import Choice, Chosen, choose
 from accounting.answers.preemption.node_search import NoVictims, Offer, Outcome
 from accounting.answers.preemption.nominated import beside_kept, kept_for
 from accounting.answers.preemption.order import Cost, cost_of, violations
@@ -11,6 +12,8 @@ from accounting.answers.preemption.preempt import preempt
 from accounting.answers.preemption.search import Victims
 
 __all__ = [
+    "Choice",
+    "Chosen",
     "Cost",
     "NoVictims",
     "NodePod",
@@ -21,8 +24,10 @@ __all__ = [
     "Standing",
     "Victims",
     "beside_kept",
+    "choose",
     "cost_of",
     "kept_for",
+    "leaving_for",
     "preempt",
     "violations",
 ]

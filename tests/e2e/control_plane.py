@@ -93,6 +93,16 @@ class ControlPlane:
             self.apply(document)
         return self
 
+    def permit_evictions(self) -> None:
+        """Give the extender the permission that it has where it may evict pods, and nowhere else."""
+        group, name = "rbac.authorization.k8s.io", "gpu-extender-evicts"
+        role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+        self.apply(role | {"rules": [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]})
+        binding = {"apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name}}
+        subject = {"kind": "ServiceAccount", "name": "gpu-extender", "namespace": "kube-system"}
+        of = {"roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name}, "subjects": [subject]}
+        self.apply(binding | of)
+
     def wait_ready(self) -> None:
         """Wait until the API server is ready."""
         self.api_server.wait_until(self.is_ready, "ready", _READY_SECONDS)

@@ -10,6 +10,7 @@ from accounting.answers.preemption.nominated import beside_kept, kept_for
 from accounting.answers.preemption.order import Cost, cost_of, violations
 from accounting.answers.preemption.preempt import preempt
 from accounting.answers.preemption.search import Victims
+from accounting.answers.preemption.table import VictimTable
 
 __all__ = [
     "Choice",
@@ -22,6 +23,7 @@ __all__ = [
     "Outcome",
     "Preemptor",
     "Standing",
+    "VictimTable",
     "Victims",
     "beside_kept",
     "choose",

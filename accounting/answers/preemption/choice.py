@@ -1,23 +1,26 @@
 """On which of many nodes a pod should find room, and whom that takes.
 
 Why it exists: where kube-scheduler never asks, nobody names nodes, so the cheapest set of all is wanted. It must not
-evict. Invariants: of all nodes the answer is the one with the cheapest set, then by name; where waiting is enough on
-any of them, nobody has to go; between two steps the state may change, and each step judges what is then.
+evict. Invariants: of all nodes the answer is the one with the cheapest set, up to the number of nodes that are
+searched; where waiting is enough on any of those, nobody has to go; between two steps the state may change, and the
+search judges what is then.
 """
 
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
-from accounting.answers.filter import hopeless
 from accounting.answers.preemption.candidates import Preemptor
 from accounting.answers.preemption.node_search import NoVictims, Offer
 from accounting.answers.preemption.preempt import preempt
+from accounting.answers.preemption.ranking import rank
 from accounting.answers.preemption.search import Victims
-from accounting.demand import Demand
-from accounting.state import Snapshot
+from accounting.answers.preemption.table import VictimTable
+from accounting.state import Rows, Snapshot
 
-#: Nodes that are searched in one step.
-_AT_ONCE = 16
+#: Nodes that are searched in one step; the first ones mostly have the answer.
+_AT_FIRST, _AT_ONCE = 2, 8
+#: Nodes that are searched at most. Where one pod is enough, a few are.
+MOST_NODES = 96
 
 
 class Chosen(NamedTuple):
@@ -25,29 +28,74 @@ class Chosen(NamedTuple):
 
     node: str
     victims: Victims
+    limited: bool = False
+    """Other nodes might have a cheaper one: too many came into question."""
 
 
-Look = Callable[[Sequence[str]], tuple[Snapshot, list[Offer]]]
-"""Returns the state as it is now, and of these nodes those that are known."""
+Look = Callable[[Sequence[int]], tuple[Snapshot, list[Offer]]]
+"""Returns the state as it is now, and what is on those of these rows that are known."""
 
 #: Yields where something else may run.
 Choice = Generator[None, None, Chosen | NoVictims]
 
 
 def choose(
-    snapshot: Snapshot, preemptor: Preemptor, nodes: Sequence[str], look: Look, allowed: Sequence[int] = ()
+    snapshot: Snapshot,
+    preemptor: Preemptor,
+    rows: Rows,
+    table: VictimTable,
+    look: Look,
+    allowed: Sequence[int] = (),
+    most_nodes: int = MOST_NODES,
 ) -> Choice:
-    """Return the node and the victims, or why there are none."""
-    known = [name for name in nodes if name in snapshot.rows]
-    too_small = hopeless(Demand.of(preemptor.pod), snapshot)[snapshot.rows_of(known)].tolist()
-    hopeful = sorted(name for name, small in zip(known, too_small, strict=True) if not small)
+    """Return the node and the victims, or why there are none.
+
+    `table`: the pods on all nodes, which must not change meanwhile. `allowed`: disruptions that each
+    PodDisruptionBudget allows, by its number.
+    """
     best: Chosen | None = None
-    for start in range(0, len(hopeful), _AT_ONCE):
+    batch: list[int] = []
+    searched, at_once = 0, _AT_FIRST
+    for ranked in rank(snapshot, preemptor, table, allowed, rows):
+        if ranked is None:
+            yield
+            continue
+        if best is not None and ranked.bound is not None and ranked.bound.is_above(best.victims.cost):
+            break
+        if searched + len(batch) >= most_nodes:
+            best = best and best._replace(limited=True)
+            break
+        batch.append(ranked.row)
+        if len(batch) < at_once:
+            continue
         yield
-        now, offers = look(hopeful[start : start + _AT_ONCE])
-        for each, outcome in zip(offers, preempt(now, preemptor, offers, allowed), strict=True):
-            if outcome is NoVictims.WAIT:
-                return NoVictims.WAIT
-            if isinstance(outcome, Victims) and (best is None or outcome.cost < best.victims.cost):
-                best = Chosen(each.occupied.node, outcome)
+        found = _searched(preemptor, batch, look, allowed)
+        if found is NoVictims.WAIT:
+            return NoVictims.WAIT
+        searched, at_once, batch = searched + len(batch), _AT_ONCE, []
+        best = _cheaper(best, found)
+    yield
+    found = _searched(preemptor, batch, look, allowed)
+    if found is NoVictims.WAIT:
+        return NoVictims.WAIT
+    return _cheaper(best, found) or NoVictims.NOT_ENOUGH
+
+
+def _cheaper(best: Chosen | None, found: Chosen | NoVictims) -> Chosen | None:
+    if isinstance(found, NoVictims) or (best is not None and best.victims.cost <= found.victims.cost):
+        return best
+    return found._replace(limited=best is not None and best.limited)
+
+
+def _searched(preemptor: Preemptor, rows: Sequence[int], look: Look, allowed: Sequence[int]) -> Chosen | NoVictims:
+    """Return the cheapest set on some nodes; WAIT if on one of them waiting is enough."""
+    if not rows:
+        return NoVictims.NOT_ENOUGH
+    now, offers = look(rows)
+    best: Chosen | None = None
+    for offer, outcome in zip(offers, preempt(now, preemptor, offers, allowed), strict=True):
+        if outcome is NoVictims.WAIT:
+            return NoVictims.WAIT
+        if isinstance(outcome, Victims):
+            best = _cheaper(best, Chosen(offer.occupied.node, outcome))
     return best or NoVictims.NOT_ENOUGH

@@ -12,11 +12,11 @@ taken up from the pod's annotation, and what was given up is taken off it.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
-from accounting.answers.preemption import Chosen, NoVictims, Offer, choose
+from accounting.answers.preemption import Chosen, NoVictims, choose
 from accounting.pod import Pod
-from accounting.state import Snapshot
 from extender.cluster import Cluster
 from extender.kube.client import KubeClient
 from extender.kube.events import EventRecorder
@@ -25,6 +25,7 @@ from extender.live.evicting.attempt import Attempt, Parts
 from extender.live.evicting.counts import Counts, End
 from extender.live.evicting.limits import Limits
 from extender.live.evicting.settings import EvictSettings
+from extender.live.evicting.table_keeper import TableKeeper
 from extender.live.evicting.telling import Teller
 from extender.live.evicting.wanting import Want, Wanting
 from extender.live.evicting.writer import EvictionWriter
@@ -57,6 +58,7 @@ class Evictor:
         self._limits = Limits(self._settings.per_minute, self._settings.stop_file)
         writer = EvictionWriter(client, leadership, reader, self._settings.request_seconds)
         self._parts = Parts(cluster, writer, Teller(events), self._limits, self.counts, self._settings)
+        self._keeper = TableKeeper(cluster)
         self._wants = Wanting(self._settings.remembered)
         self._attempts: dict[str, Attempt] = {}  # pod UID -> the preemption for it
         self._tasks: asyncio.TaskGroup
@@ -148,15 +150,12 @@ class Evictor:
 
     async def _chosen(self, pod: Pod, nodes: list[str]) -> Chosen | NoVictims:
         """Choose among all of these nodes, giving the loop to others again and again."""
-        cluster, loop = self._cluster, asyncio.get_running_loop()
+        cluster, loop, keeper = self._cluster, asyncio.get_running_loop(), self._keeper
+        snapshot = await keeper.refresh()
         preemptor = preemptor_of(cluster, pod, plain=False)
-
-        def look(names: Sequence[str]) -> tuple[Snapshot, list[Offer]]:
-            occupied = [one for one in map(cluster.residents.occupied, names) if one is not None]
-            offers = [Offer(one, (), cluster.nominations.before(preemptor, one.node)) for one in occupied]
-            return cluster.cache.snapshot(), offers
-
-        steps = choose(cluster.cache.snapshot(), preemptor, nodes, look, cluster.residents.budgets.allowed)
+        rows = snapshot.rows_of(nodes)
+        look = partial(keeper.look, preemptor=preemptor)
+        steps = choose(snapshot, preemptor, rows[rows >= 0], keeper.table, look, cluster.residents.budgets.allowed)
         while True:
             started = loop.time()
             try:

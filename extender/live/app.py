@@ -72,8 +72,10 @@ class LiveExtender:
         self.late_bindings = LateBindings(self.cluster, self.binder.reader)
         self.handshakes = HandshakeKeeper(self.cluster, self.facts, client, self.leadership, time.time)
         self.waker = Waker(self.cluster, client, self._answers, live.wake)
+        # As for Bindings: half a lease, if there is one.
+        evict = replace(live.evict, request_seconds=min(live.evict.request_seconds, live.bind.write_seconds))
         self.evictor = Evictor(
-            self.cluster, client, self.leadership, self.binder.reader, self.events, self._answers, live.evict
+            self.cluster, client, self.leadership, self.binder.reader, self.events, self._answers, evict
         )
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)

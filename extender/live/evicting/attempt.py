@@ -72,7 +72,7 @@ class Attempt:
         self._looks.set()
 
     async def run(self) -> End | None:
-        """Go through with it; None if this replica may not write any more, which leaves it to the next leader."""
+        """Go through with it; None if this replica does not lead any more, which leaves it to the next leader."""
         if self._is_adopted:
             await self._parts.writer.wake(self._pod)
         loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ class Attempt:
             end = self._ended(loop.time())
             if end is not None:
                 return end
-            if not self._parts.writer.may_write():
+            if not self._parts.writer.is_leading():
                 return None
             outcome = self._judged()
             if outcome in (NoVictims.NOT_ENOUGH, NoVictims.PROTECTED):
@@ -123,7 +123,10 @@ class Attempt:
         if not self._is_offered or self._pod.nominated not in ("", self.node):
             # kube-scheduler has not offered the node, or evicts on another one.
             return False
-        return now >= self._not_before and not limits.is_stopped and limits.has_room(now)
+        if now < self._not_before or not self._parts.writer.may_write():
+            # Most of what is left of a lease may be less than a write takes; soon it is renewed.
+            return False
+        return not limits.is_stopped and limits.has_room(now)
 
     async def _evict_one(self, victims: Victims) -> End | None:
         """Evict one of those who have to go, after saying so on the pod."""

@@ -34,6 +34,10 @@ class EvictionWriter:
         self._request_seconds = request_seconds
         self._utc_now = utc_now
 
+    def is_leading(self) -> bool:
+        """Whether this process leads, though perhaps not for as long as a write takes."""
+        return self._leadership.is_leader()
+
     def may_write(self) -> bool:
         """Whether a write may begin now."""
         return self._leadership.may_write(self._request_seconds)

@@ -127,14 +127,18 @@ QUESTIONS = {
 
 
 def choice(cluster: Cluster, name: str, sizes: Sequence[tuple[int, int]], rounds: int) -> None:
-    """Ask for pods of random sizes around these; between two questions a pod ends and another one starts."""
+    """Ask for pods of random sizes around these; between two questions another pod takes one's place."""
     keeper, random = TableKeeper(cluster), Random(7)
     took, slices, found = [], [], Counter[str]()
     table_ms, _ = timed(keeper.refresh())
     for number in range(rounds):
         pod = arriving(number, sizes, random)
         on = f"n{random.randrange(len(cluster.cache.nodes)):05}"
-        cluster.delete_pod(f"{on}-{number % 8:02}-0000-0000-0000-00000000")
+        old = f"{on}-{number % 8:02}-0000-0000-0000-00000000"
+        left = cluster.pod(old)
+        cluster.delete_pod(old)
+        if left is not None:
+            cluster.put_pod(left._replace(uid=f"{old[:-4]}-{name[:2]}{number}", started=left.started + 1))
         preemptor = preemptor_of(cluster, pod, plain=False)
         with quiet_collector():
             refreshed, snapshot = timed(keeper.refresh())

@@ -76,7 +76,7 @@ def chosen(places: Sequence[Place], pod: Pod, priority: int, allowed: Sequence[i
         return snapshot, [Offer(occupied[row]) for row in rows]
 
     rows = np.array(sorted(occupied), np.intp)
-    outcome = finished(choose(snapshot, Preemptor(pod, priority), rows, table, look, allowed))
+    outcome = finished(choose(snapshot, Preemptor(pod, priority), rows, table, look, allowed, most_effort=10**9))
     if isinstance(outcome, NoVictims):
         return "wait" if outcome is NoVictims.WAIT else "no"
     assert not outcome.limited

@@ -7,11 +7,15 @@ evicted is what the API server's requests say, in their order.
 from dataclasses import replace
 from typing import Any
 
+from extender.convert.annotations import PREEMPTING
 from extender.live.evicting import EvictSettings
 from extender.live.settings import LiveSettings
+from tests.apiserver.resources import EVENTS
 from tests.extender.objects import Json, bound
 from tests.live.harness import Bench, eventually, live_settings
+from tests.live.harness_kube import MERGE
 from tests.live.harness_scheduler import SchedulingQueue
+from tests.virtual_time import passes
 
 LOW, MIDDLE, HIGH = 0, 500, 1000
 
@@ -44,7 +48,7 @@ def budget(allowed: int, name: str = "b", **labels: str) -> Json:
 
 def evicting(how: Any = None, **evict: Any) -> LiveSettings:  # noqa: ANN401 - settings
     """Settings of an extender that evicts."""
-    return replace(live_settings(**(how or {})), evict=EvictSettings(evicts=True, **evict))
+    return replace(live_settings(**(how or {})), evict=EvictSettings(**{"evicts": True, **evict}))
 
 
 def evicted(bench: Bench) -> list[str]:
@@ -59,10 +63,34 @@ def names_left(bench: Bench) -> set[str]:
 
 def queue(bench: Bench) -> SchedulingQueue:
     """kube-scheduler, which asks about every pending pod that is new or has changed."""
-    return SchedulingQueue(bench.scheduler, bench.kube)
+    return SchedulingQueue(bench.scheduler, bench.kube, idle_seconds=0.1)
 
 
 async def is_bound(bench: Bench, name: str, node: str | None = None) -> None:
     """Wait until a pod has a node."""
     await eventually(lambda: bench.kube.node_of(name) is not None, f"{name} is bound")
     assert node in (None, bench.kube.node_of(name))
+
+
+async def unevicted_after(bench: Bench, seconds: float, already: int = 0) -> bool:
+    """Whether nobody more was evicted when so much time has passed."""
+    await passes(seconds)
+    return len(evicted(bench)) == already
+
+
+def allow(bench: Bench, disruptions: int, name: str = "b") -> None:
+    """Let a budget allow so many, as its controller does when pods have come back."""
+    path = f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/{name}/status"
+    bench.kube.send("PATCH", path, {"status": {"disruptionsAllowed": disruptions}}, MERGE)
+
+
+def kept_for(bench: Bench, name: str) -> str | None:
+    """What the annotation on a pod says of what is kept for it."""
+    text: str | None = (bench.kube.pod(name)["metadata"].get("annotations") or {}).get(PREEMPTING)
+    return text
+
+
+def notes(bench: Bench) -> dict[str, tuple[str, str]]:
+    """The last event of each reason: whom it is about, and its text."""
+    rows = [row.decode() for row in bench.api.store.tables[EVENTS].rows]
+    return {event["reason"]: (event["regarding"]["name"], event["note"]) for event in rows}

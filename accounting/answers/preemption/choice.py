@@ -12,15 +12,15 @@ from typing import NamedTuple
 from accounting.answers.preemption.candidates import Preemptor
 from accounting.answers.preemption.node_search import NoVictims, Offer
 from accounting.answers.preemption.preempt import preempt
-from accounting.answers.preemption.ranking import rank
+from accounting.answers.preemption.ranking import Ranked, rank
 from accounting.answers.preemption.search import Victims
 from accounting.answers.preemption.table import VictimTable
 from accounting.state import Rows, Snapshot
 
-#: Nodes that are searched in one step; the first ones mostly have the answer.
+#: What is searched in one step, in the measure of `_effort`; the first nodes mostly have the answer.
 _AT_FIRST, _AT_ONCE = 2, 8
-#: Nodes that are searched at most. Where one pod is enough, a few are.
-MOST_NODES = 96
+#: What is searched at most: 96 nodes where one pod is enough, of which a few mostly do, 24 where two have to go.
+MOST_EFFORT = 96
 
 
 class Chosen(NamedTuple):
@@ -46,7 +46,7 @@ def choose(
     table: VictimTable,
     look: Look,
     allowed: Sequence[int] = (),
-    most_nodes: int = MOST_NODES,
+    most_effort: int = MOST_EFFORT,
 ) -> Choice:
     """Return the node and the victims, or why there are none.
 
@@ -55,30 +55,36 @@ def choose(
     """
     best: Chosen | None = None
     batch: list[int] = []
-    searched, at_once = 0, _AT_FIRST
+    spent, at_once, effort = 0, _AT_FIRST, 0
     for ranked in rank(snapshot, preemptor, table, allowed, rows):
         if ranked is None:
             yield
             continue
         if best is not None and ranked.bound is not None and ranked.bound.is_above(best.victims.cost):
             break
-        if searched + len(batch) >= most_nodes:
+        spent, effort = spent + _effort(ranked), effort + _effort(ranked)
+        if spent > most_effort:
             best = best and best._replace(limited=True)
             break
         batch.append(ranked.row)
-        if len(batch) < at_once:
+        if effort < at_once:
             continue
         yield
         found = _searched(preemptor, batch, look, allowed)
         if found is NoVictims.WAIT:
             return NoVictims.WAIT
-        searched, at_once, batch = searched + len(batch), _AT_ONCE, []
+        at_once, batch, effort = _AT_ONCE, [], 0
         best = _cheaper(best, found)
     yield
     found = _searched(preemptor, batch, look, allowed)
     if found is NoVictims.WAIT:
         return NoVictims.WAIT
     return _cheaper(best, found) or NoVictims.NOT_ENOUGH
+
+
+def _effort(ranked: Ranked) -> int:
+    """Return how long it takes to search a node, in the time for one where one pod is enough."""
+    return 1 if ranked.bound is None else ranked.bound.number**2
 
 
 def _cheaper(best: Chosen | None, found: Chosen | NoVictims) -> Chosen | None:

@@ -90,6 +90,7 @@ class Story(Doing, Expecting):
         assert not self._world.audit.gaps or "api server" in kills, "watch events were lost"
         if self._victims is not None:
             assert self._have_gone() == self._victims, f"victims are {self._have_gone()}, not {self._victims}"
+            self._figures["victims"] = self._victims
         if not self._scenario.overcommits:
             assert not self._world.audit.overcommitted, self._world.audit.overcommitted[:5]
         outcomes = await self._world.extender.metric("gpu_extender_binds_total")

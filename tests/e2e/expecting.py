@@ -61,16 +61,6 @@ class Expecting(Telling):
             lambda: f"{self._have_gone()} went",
         )
 
-    async def one_victim_of(self, given: Sequence[str]) -> None:
-        """[POD, POD, ...]: one of these, and nobody else, has been deleted for others since the `victims` before."""
-        before = self._victims or []
-        await self._until(
-            lambda: self._have_gone() in [sorted([*before, name]) for name in given],
-            f"one of {given} is a victim beside {before}",
-            lambda: f"{self._have_gone()} went",
-        )
-        self._victims = self._have_gone()
-
     async def refused(self, given: Mapping[str, str]) -> None:
         """{POD: TEXT}: unschedulable, with TEXT in the message that `kubectl describe pod` shows."""
         for name, text in given.items():

@@ -41,7 +41,7 @@ class Story(Doing, Expecting):
             await self._priorities()
             if self._scenario.evicts:
                 await asyncio.to_thread(self._world.plane.permit_evictions)
-            for number, step in enumerate(self._scenario.steps * self._scenario.times, 1):
+            for number, step in enumerate([*self._scenario.steps] * self._scenario.times, 1):
                 await self._take(number, step)
             await self._agrees()
         finally:

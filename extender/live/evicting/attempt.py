@@ -134,7 +134,8 @@ class Attempt:
         uids = tuple(each.record.uid for each in victims.pods)
         if known is None or known.node != self.node or not set(uids) <= set(known.victims):
             return await self._keep((*self._evicted, *uids), victims, is_new=known is None)
-        victim = min(victims.pods, key=lambda each: not each.budgets)
+        # Of those under a budget, and of the others, the least important first: it may end half-way.
+        victim = min(reversed(victims.pods), key=lambda each: not each.budgets)
         return await self._evict(victim)
 
     async def _keep(self, uids: tuple[str, ...], victims: Victims, *, is_new: bool) -> End | None:

@@ -67,7 +67,7 @@ def node(name: str) -> Node:
 
 def running(on: str, number: int, pods: int, random: Random, *, full: bool) -> Pod:
     """A pod on one card; on a full cluster no card has more than 32 GB free, and some have two pods."""
-    sizes = (8_000, 16_000, 24_000)
+    sizes: tuple[int, ...] = (8_000, 16_000, 24_000)
     if full:
         sizes = (24_000, 32_000) if number % CARDS < pods - CARDS else (48_000, 56_000, 64_000)
     memory = random.choice(sizes)

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from accounting.answers.preemption import (
@@ -51,7 +51,7 @@ def renamed(number: int, node: Node, residents: Sequence[Resident]) -> Place:
     """A node of a cluster: its name and all UIDs are its own."""
     name = f"n{number}"
     cards = tuple(replace(card, uuid=f"{card.uuid}-{name}") for card in node.devices)
-    found = []
+    found: list[Resident] = []
     for one in residents:
         rows = one.pod.allocation
         assert isinstance(rows, tuple)
@@ -116,6 +116,7 @@ def test_the_choice_is_the_cheapest_of_all_nodes() -> None:
         assert {"no", "2 victims"} <= kinds.keys(), f"seed {SEED}: {kinds}"
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(nodes(), crowds(4)), min_size=1, max_size=4), pending_pods(), st.data())
 def test_the_choice_is_right_on_nodes_that_no_scheduler_would_have_filled(
     drawn: list[tuple[Node, list[Pod]]], pod: Pod, data: st.DataObject

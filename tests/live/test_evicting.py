@@ -6,10 +6,12 @@ preemptor runs or it was said why not.
 """
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from extender.live.evicting.counts import End
 from tests.apiserver.beside import Beside
 from tests.extender.objects import Json, asks, container, node, pod, quota
 from tests.live.harness import eventually, running
@@ -92,7 +94,7 @@ async def test_a_pod_gets_what_it_lacks_from_the_least_important(name: str) -> N
         assert sorted(evicted(bench)) == sorted(expected)
         assert names_left(bench) == {each["metadata"]["name"] for each in holders} - set(expected) | {"high"}
         await bench.agrees()
-        assert bench.live.evictor.counts.ends["bound"] == 1
+        assert bench.live.evictor.counts.ends[End.BOUND] == 1
         (count,) = {number for bound, number in bench.live.evictor.counts.buckets() if bound == "+Inf"}
         assert count == 1
 
@@ -110,7 +112,7 @@ async def test_events_on_both_sides_say_who_for_whom_and_how_much() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "settings"),
+    "spec, settings",
     [({}, {"evicts": False}), ({"preemptionPolicy": "Never"}, {}), ({"priority": LOW}, {}), ({}, {"per_minute": 0})],
     ids=["off", "never", "equal priority", "none a minute"],
 )
@@ -182,7 +184,7 @@ async def test_a_higher_priority_is_never_refused_what_is_kept() -> None:
         assert higher["spec"]["priority"] > HIGH
         assert bench.kube.node_of("high") is None
         assert evicted(bench) == ["low"]
-        await eventually(lambda: bench.live.evictor.counts.ends["useless"] == 1)
+        await eventually(lambda: bench.live.evictor.counts.ends[End.USELESS] == 1)
         await bench.agrees()
 
 
@@ -261,7 +263,7 @@ async def test_who_is_guarded_is_asked_first_so_that_a_no_costs_nobody_else() ->
         beside.start(queue(bench).run())
         await eventually(lambda: bench.live.cluster.residents.budgets.known)
         bench.kube.create(high(memory=900))
-        await eventually(lambda: bench.live.evictor.counts.ends["timeout"] == 1)
+        await eventually(lambda: bench.live.evictor.counts.ends[End.TIMEOUT] == 1)
         assert set(evicted(bench)) == {"guarded"}
         assert names_left(bench) == {"guarded", "free", "high"}
         await eventually(lambda: "PreemptionGivenUp" in notes(bench))
@@ -286,7 +288,7 @@ async def test_what_is_not_accepted_is_tried_again_later_each_time_and_not_befor
         beside.start(queue(bench).run())
         bench.kube.create(high())
         await is_bound(bench, "high")
-        pauses = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        pauses = [later - earlier for earlier, later in pairwise(times)]
         assert len(pauses) == 5
         for tried, pause in enumerate(pauses[:4]):
             # Half of it at least, and a look more at most.
@@ -294,7 +296,7 @@ async def test_what_is_not_accepted_is_tried_again_later_each_time_and_not_befor
         assert 20.0 <= pauses[4] <= 21.0
 
 
-@pytest.mark.parametrize(("code", "target"), [(403, "pods/eviction"), (422, "pods")])
+@pytest.mark.parametrize("code, target", [(403, "pods/eviction"), (422, "pods")])
 async def test_what_the_api_server_takes_from_nobody_is_given_up_and_said(code: int, target: str) -> None:
     async with running(node("n1"), holder("low"), settings=evicting()) as bench, Beside() as beside:
         rule = bench.api.faults.add(
@@ -302,7 +304,7 @@ async def test_what_the_api_server_takes_from_nobody_is_given_up_and_said(code: 
         )
         beside.start(queue(bench).run())
         bench.kube.create(high())
-        await eventually(lambda: bench.live.evictor.counts.ends["refused"] == 1)
+        await eventually(lambda: bench.live.evictor.counts.ends[End.REFUSED] == 1)
         await eventually(lambda: bench.live.evictor.under_way == 0)
         assert names_left(bench) == {"low", "high"}
         await eventually(lambda: "PreemptionGivenUp" in notes(bench))
@@ -329,7 +331,7 @@ async def test_for_a_pod_that_was_deleted_nobody_else_goes_and_nothing_is_kept()
         await is_bound(bench, "small")
         await passes(60.0)
         assert len(names_left(bench)) == 2
-        assert bench.live.evictor.counts.ends["gone"] == 1
+        assert bench.live.evictor.counts.ends[End.GONE] == 1
 
 
 async def test_a_victim_that_ends_by_itself_is_not_evicted_and_saves_another() -> None:
@@ -347,7 +349,7 @@ async def test_a_victim_that_ends_by_itself_is_not_evicted_and_saves_another() -
 
 
 @pytest.mark.parametrize("accepted", [True, False], ids=["after the eviction", "before it was accepted"])
-async def test_a_process_that_ends_half_way_leaves_the_next_one_what_it_needs(accepted: bool) -> None:  # noqa: FBT001
+async def test_a_process_that_ends_half_way_leaves_the_next_one_what_it_needs(accepted: bool) -> None:
     objects = [node("n1"), holder("low", grace_seconds=60, labels={"app": "web"}), budget(int(accepted), app="web")]
     async with running(*objects, settings=evicting()) as bench:
         await eventually(lambda: bench.live.cluster.residents.budgets.known)
@@ -383,7 +385,7 @@ async def test_a_preemption_that_does_not_help_in_its_time_is_given_up_and_keeps
         await bench.caught_up()
         assert not (await bench.scheduler.filter(small)).passed
         # Something else than cards keeps the pod out, so kube-scheduler does not bind it.
-        assert 55.0 <= await eventually(lambda: bench.live.evictor.counts.ends["timeout"] == 1) <= 65.0
+        assert 55.0 <= await eventually(lambda: bench.live.evictor.counts.ends[End.TIMEOUT] == 1) <= 65.0
         await eventually(lambda: kept_for(bench, "high") is None)
         await eventually(lambda: "PreemptionGivenUp" in notes(bench))
         await bench.caught_up()

@@ -5,11 +5,13 @@ be the cheapest of all. It must not try sets. Invariant: no set on a node costs 
 else is kept or forbidden there. All tests are necessary ones: each forgets something that could only be in the way.
 
     would the pod fit with nobody gone but those who leave? -> the node's bound is nothing
-    with everybody gone whom the budgets allow, else with everybody: by priority, the lowest first (`by_level`)
-        of these, those that one pod may free: by what it frees, its start, its UID; then the others, by their number
+    with everybody gone whom the budgets allow, else with everybody: up to which priority does it take? (`by_level`)
+        of these, the lowest first, those that one pod may free: by what it frees, its start, its UID
+        then the others, by the number of pods that it takes at least
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +28,8 @@ from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
 
 #: Rows that are judged at a stretch.
 _STRETCH = 4096
+#: Of larger amounts the order does not matter: one of them is enough for any card.
+_MOST_IN_ORDER = 2**36
 _PER_CARD = ("slots", "memory", "cores", "exclusive", "holders")
 _FIELDS = (Field.SLOTS, Field.MEMORY, Field.CORES, Field.EXCLUSIVE, Field.HOLDERS)
 _FREED = (Field.FREED_SLOTS, Field.FREED_MEMORY, Field.FREED_CORES, Field.STARTED, Field.UID)
@@ -77,18 +81,19 @@ def rank(snapshot: Snapshot, preemptor: Preemptor, table: VictimTable, allowed: 
     yield None
     question = _Question(snapshot, preemptor, table, allowed)
     yield None
-    fits = yield from question.fit(rows, None)
+    fits = question.fit_now()[rows]
     for row in rows[fits].tolist():
         yield Ranked(row, None)
     rest = question.worth_asking(rows[~fits])
     for violations, among in enumerate(question.classes()):
-        able = yield from question.fit(rest, among)
-        for group in question.by_level(rest[able], among):
+        unable = np.ones(snapshot.columns, np.bool_)
+        for group in question.by_level(rest, among):
             if group is None:
                 yield None
-            else:
-                yield from question.ranked(*group, among, violations)
-        rest = rest[~able]
+                continue
+            unable[group[0]] = False
+            yield from question.ranked(*group, among, violations)
+        rest = rest[unable[rest]]
 
 
 class _Question:
@@ -129,35 +134,37 @@ class _Question:
 
     # -- would it fit? --------------------------------------------------------------------------------------------
 
-    def fit(self, rows: Rows, gone: Rows | None) -> _Work:
-        """Return (row,): whether the pod may fit without these entries. None: with nobody gone but those who leave."""
+    @cached_property
+    def _now(self) -> View:
+        """All rows of the snapshot without those who leave."""
+        if not len(self._leaving):
+            return self._snapshot
+        rows = np.arange(self._snapshot.columns)
+        view = self._snapshot.take(rows)
+        self._take_off(view, rows, self._leaving)
+        return view.refreshed()
+
+    def fit_now(self) -> BoolArray:
+        """Return (row,) of the snapshot: whether the pod may fit with nobody gone but those who leave."""
+        if self._is_over_quota:
+            return np.zeros(self._snapshot.columns, np.bool_)
+        return feasible_on(self._now, self._preemptor.pod, self._snapshot)
+
+    def _fit(self, rows: Rows, gone: Rows) -> _Work:
+        """Return (row,): whether the pod may fit without these entries and those who leave."""
         found = np.zeros(len(rows), np.bool_)
-        if gone is None and self._is_over_quota:
-            return found
         for start in range(0, len(rows), _STRETCH):
             own = slice(start, start + _STRETCH)
-            view = self._without(rows[own], gone)
-            found[own] = feasible_on(view, self._preemptor.pod, self._snapshot)
+            view = self._now.take(rows[own])
+            self._take_off(view, rows[own], gone)
+            found[own] = feasible_on(view.refreshed(), self._preemptor.pod, self._snapshot)
             yield
         return found
 
-    def _without(self, rows: Rows, gone: Rows | None) -> View:
-        """Return these rows without the entries and without those who leave."""
-        view = self._snapshot.take(rows)
-        self._take_off(view, rows, self._leaving)
-        if gone is not None:
-            self._take_off(view, rows, gone)
-        return view.refreshed()
-
-    def _columns(self, rows: Rows, entries: Rows) -> Rows:
-        """Return (entry,): the place of its row among these, -1 for none."""
+    def _take_off(self, view: View, rows: Rows, gone: Rows) -> None:
         column_of = np.full(self._snapshot.columns, -1, np.intp)
         column_of[rows] = np.arange(len(rows))
-        columns: Rows = column_of[self.of(Field.ROW, entries)]
-        return columns
-
-    def _take_off(self, view: View, rows: Rows, gone: Rows) -> None:
-        columns = self._columns(rows, gone)
+        columns = column_of[self.of(Field.ROW, gone)]
         gone, columns = gone[columns >= 0], columns[columns >= 0]
         if not len(columns):
             return
@@ -178,35 +185,41 @@ class _Question:
     def by_level(self, rows: Rows, among: Rows) -> Iterator[tuple[Rows, int] | None]:
         """Yield rows with the lowest priority up to which evicting everybody may help, the lowest first.
 
-        `rows`: those where evicting all of `among` may help.
+        Rows are left out where nobody helps. Mostly the lowest priority of all is enough on some row, so higher ones
+        are looked at when they are asked for, in steps that grow.
         """
         priorities = self.of(Field.PRIORITY, among)
         levels = np.unique(priorities).tolist()
-        waiting = [(rows, 0, len(levels) - 1)]
-        while waiting:
-            some, low, high = waiting.pop()
-            if not len(some):
-                continue
-            if low == high:
-                yield some, levels[low]
-                continue
-            middle = (low + high) // 2
-            fits = yield from self.fit(some, among[priorities <= levels[middle]])
-            waiting += [(some[~fits], middle + 1, high), (some[fits], low, middle)]
+        below, step = 0, 1
+        while below < len(levels) and len(rows):
+            level = min(below + step, len(levels)) - 1
+            fits = yield from self._fit(rows, among[priorities <= levels[level]])
+            waiting = [(rows[fits], below, level)]
+            while waiting:
+                some, low, high = waiting.pop()
+                if len(some) and low == high:
+                    yield some, levels[low]
+                elif len(some):
+                    middle = (low + high) // 2
+                    enough = yield from self._fit(some, among[priorities <= levels[middle]])
+                    waiting += [(some[~enough], middle + 1, high), (some[enough], low, middle)]
+            rows, below, step = rows[~fits], level + 1, 2 * step
 
     # -- whom does it take at least? ------------------------------------------------------------------------------
 
     def ranked(self, rows: Rows, level: int, among: Rows, violations: int) -> Ranking:
         """Rank rows on which a pod of this priority has to go at least."""
-        among = among[(self._columns(rows, among) >= 0) & (self.of(Field.PRIORITY, among) <= level)]
-        state = self._without(rows, None)
-        yield None
+        is_here = np.zeros(self._snapshot.columns, np.bool_)
+        is_here[rows] = True
+        among = among[is_here[self.of(Field.ROW, among)] & (self.of(Field.PRIORITY, among) <= level)]
         singles = among[self.of(Field.PRIORITY, among) == level]
-        singles = singles[self._may_do_alone(state, rows, singles)]
+        yield None
+        singles = singles[self._may_do_alone(singles)]
         yield None
         for row, freed in self._cheapest(singles):
             yield None if freed is None else Ranked(row, Bound(violations, level, level + OFFSET, 1, freed))
-        rest = rows[~np.isin(rows, self.of(Field.ROW, singles))]
+        is_here[self.of(Field.ROW, singles)] = False
+        rest = np.flatnonzero(is_here)
         if len(rest):
             yield from self._several(rest, level, among, violations)
 
@@ -232,13 +245,12 @@ class _Question:
         """Rank rows on which one pod is not enough, by how many it takes at least."""
         lowest = np.full(self._snapshot.columns, level, np.int64)
         np.minimum.at(lowest, self.of(Field.ROW, among), self.of(Field.PRIORITY, among))
-        numbers = self._fewest(rows, among)
-        yield None
+        numbers = yield from self._fewest(rows, among)
         totals = level + OFFSET + (numbers - 1) * (lowest[rows] + OFFSET)
         for at in np.lexsort((rows, numbers, totals)).tolist():
             yield Ranked(int(rows[at]), Bound(violations, level, int(totals[at]), int(numbers[at])))
 
-    def _may_do_alone(self, state: View, rows: Rows, entries: Rows) -> BoolArray:
+    def _may_do_alone(self, entries: Rows) -> BoolArray:
         """Return (entry,): whether it may be enough that this pod goes.
 
         Where fewer cards than a request wants have room for it, the pod must free another one.
@@ -246,38 +258,45 @@ class _Question:
         may = np.ones(len(entries), np.bool_)
         if self._is_over_quota or not len(entries):
             return may
-        columns, positions = self._columns(rows, entries), self.of(Field.POSITION, entries)
-        _, pods = np.unique(self.of(Field.POD, entries), return_inverse=True)
-        always = (self.of(Field.BLOCKS, entries) > 0) | (state.nodes.layout > 0).any(axis=0)[columns]
+        rows, positions, now = self.of(Field.ROW, entries), self.of(Field.POSITION, entries), self._now
+        # Entries of one pod stand together.
+        pods = np.cumsum(np.diff(self.of(Field.POD, entries), prepend=-1) != 0) - 1
+        always = (self.of(Field.BLOCKS, entries) > 0) | self._has_mig[rows]
         for request in self._requests:
-            wanted = np.broadcast_to(np.asarray(wanted_memory(state, request)), state.free_memory.shape)
-            freed = state.free_memory[positions, columns] + self.of(Field.MEMORY, entries)
-            helps = freed >= wanted[positions, columns]
-            helps &= state.free_cores[positions, columns] + self.of(Field.CORES, entries) >= request.cores
-            helps &= state.free_slots[positions, columns] + self.of(Field.SLOTS, entries) >= 1
-            enough = _cards_with_room(state, request, wanted) >= request.count
-            may &= (np.bincount(pods, helps) > 0)[pods] | enough[columns] | always
+            wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
+            freed = now.free_memory[positions, rows] + self.of(Field.MEMORY, entries)
+            helps = freed >= wanted[positions, rows]
+            helps &= now.free_cores[positions, rows] + self.of(Field.CORES, entries) >= request.cores
+            helps &= now.free_slots[positions, rows] + self.of(Field.SLOTS, entries) >= 1
+            enough = _cards_with_room(now, request, wanted) >= request.count
+            may &= np.asarray(np.bincount(pods, helps) > 0)[pods] | enough[rows] | always
         return may
 
-    def _fewest(self, rows: Rows, among: Rows) -> Int64Array:
+    @cached_property
+    def _has_mig(self) -> BoolArray:
+        """(row,) Nodes with a card in MIG mode, where more than free memory decides."""
+        found: BoolArray = np.any(self._snapshot.nodes.layout > 0, axis=0)
+        return found
+
+    def _fewest(self, rows: Rows, among: Rows) -> Generator[None, None, Int64Array]:
         """Return (row,): how many pods have to go at least, two or more."""
         fewest = np.full(len(rows), 2, np.int64)
         if self._is_over_quota:
             return fewest
-        state, columns = self._without(rows, None), self._columns(rows, among)
-        here, columns = among[columns >= 0], columns[columns >= 0]
-        unknown = (state.nodes.layout > 0).any(axis=0)
-        unknown[columns[self.of(Field.BLOCKS, here) > 0]] = True
-        cells = self.of(Field.POSITION, here) * len(rows) + columns
-        never = len(among) + 2
-        for request in self._requests:
-            wanted = np.broadcast_to(np.asarray(wanted_memory(state, request)), state.free_memory.shape)
-            missing = wanted - state.free_memory, request.cores - state.free_cores, 1 - state.free_slots
-            needs = np.zeros(state.free_memory.shape, np.int64)
-            for amounts, field in zip(missing, (Field.MEMORY, Field.CORES, Field.SLOTS), strict=True):
-                needs = np.maximum(needs, _most_freeing(cells, self.of(field, here), amounts.astype(np.int64), never))
-            needs = np.sort(np.where(state.nodes.present, needs, never), axis=0)
-            fewest = np.maximum(fewest, np.where(unknown, 2, needs[min(request.count, state.devices) - 1]))
+        now, devices = self._now, self._snapshot.devices
+        unknown = self._has_mig.copy()
+        unknown[self.of(Field.ROW, among)[self.of(Field.BLOCKS, among) > 0]] = True
+        cells, never = self.of(Field.POSITION, among) * now.columns + self.of(Field.ROW, among), len(among) + 2
+        for request in dict.fromkeys(self._requests):
+            wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
+            missing = wanted - now.free_memory, request.cores - now.free_cores, (1 - now.free_slots).astype(np.int64)
+            needs = np.zeros(now.free_memory.shape, np.int64)
+            for lacking, field in zip(missing, (Field.MEMORY, Field.CORES, Field.SLOTS), strict=True):
+                if (lacking > 0).any():
+                    needs = np.maximum(needs, _most_freeing(cells, self.of(field, among), lacking, never))
+                    yield
+            needs = np.sort(np.where(now.nodes.present, needs, never)[:, rows], axis=0)
+            fewest = np.maximum(fewest, np.where(unknown[rows], 2, needs[min(request.count, devices) - 1]))
         return fewest
 
 
@@ -296,7 +315,8 @@ def _most_freeing(cells: Rows, amounts: Int64Array, missing: Int64Array, never: 
     `cells`, `amounts`: the card of each entry, and what it frees. `never`: the answer where not even all of them do.
     """
     lacking, needs = missing.reshape(-1), np.zeros(missing.size, np.int64)
-    order = np.lexsort((-amounts, cells))
+    most = min(int(amounts.max(initial=0)), _MOST_IN_ORDER)
+    order = np.argsort(cells * (most + 1) + most - np.minimum(amounts, most), kind="stable")
     cells, amounts = cells[order], amounts[order]
     total = np.bincount(cells, amounts, missing.size)
     first = np.searchsorted(cells, cells)

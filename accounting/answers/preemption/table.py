@@ -127,9 +127,18 @@ class VictimTable:
         )
         leaving = int(pod.standing is Standing.LEAVING)
         first = next((each.peak.count for each in record.vendor_totals if each.vendor == self._vendor), 0)
-        entries = []
+        entries: list[tuple[int, ...]] = []
         for number, (position, use) in enumerate(places):
-            card = position, pod.priority, leaving, use.slots, use.memory, use.cores, use.exclusive, 1 + use.crowded
+            card = (
+                position,
+                pod.priority,
+                leaving,
+                use.slots,
+                use.memory,
+                use.cores,
+                int(use.exclusive),
+                1 + use.crowded,
+            )
             entries.append((row, *card, 0 if number else first, *of_pod))
         return entries or [(row, 0, pod.priority, leaving, 0, 0, 0, 0, 0, first, *of_pod)]
 

@@ -81,7 +81,7 @@ class Evictor:
             return
         now = asyncio.get_running_loop().time()
         snapshot = self._cluster.cache.snapshot()
-        self._wants.put(pod.uid, pod.info.priority, nodes, snapshot, now, now + self._settings.settle_seconds)
+        self._wants.put(pod, nodes, snapshot, now, now + self._settings.settle_seconds)
         if pod.uid in self._attempts:
             self._attempts[pod.uid].asked(nodes)
 
@@ -146,7 +146,9 @@ class Evictor:
         elif isinstance(found, Chosen):
             self._start(pod, found.node, settings.timeout_seconds)
         else:
-            self._again_later(want)
+            # Nobody needs to ask for 10,000 pods of one deployment.
+            for each in self._wants.alike(want):
+                self._again_later(each)
 
     async def _chosen(self, pod: Pod, nodes: list[str]) -> Chosen | NoVictims:
         """Choose among all of these nodes, giving the loop to others again and again."""

@@ -5,12 +5,14 @@ the nodes that nobody but the extender refused. It must not choose victims. Inva
 has come, the highest priority first, then the longest refused; memory is bounded.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from accounting.demand import Demand, QuotaKey
+from accounting.pod import Pod
 from accounting.state import Snapshot
 
 
@@ -26,6 +28,8 @@ class Want:
     rows: Mapping[str, int]
     offered: npt.NDArray[np.uint8]
     """(row / 8,): the nodes of the last question, as bits by their rows then."""
+    key: Hashable = None
+    """Equal for those for whom the same pods may go: what they ask, their priority, and the nodes."""
     in_vain: int = 0
 
     def nodes(self) -> list[str]:
@@ -48,17 +52,19 @@ class Wanting:
         """Return what is known of a refused pod."""
         return self._wants.get(uid)
 
-    def put(self, uid: str, priority: int, names: Sequence[str], snapshot: Snapshot, now: float, due_at: float) -> None:
+    def put(self, pod: Pod, names: Sequence[str], snapshot: Snapshot, now: float, due_at: float) -> None:
         """Note that filter refused a pod on all of these nodes, perhaps once more."""
+        uid, priority = pod.uid, pod.info.priority
         rows = snapshot.rows_of(names)
         offered = np.zeros(snapshot.columns, np.bool_)
         offered[rows[rows >= 0]] = True
         bits = np.packbits(offered)
+        key = Demand.of(pod), QuotaKey.of(pod), priority, bits.tobytes()
         known = self._wants.get(uid)
         if known is not None:
-            known.priority, known.rows, known.offered = priority, snapshot.rows, bits
+            known.priority, known.rows, known.offered, known.key = priority, snapshot.rows, bits, key
             return
-        self._wants[uid] = Want(uid, priority, now, due_at, snapshot.rows, bits)
+        self._wants[uid] = Want(uid, priority, now, due_at, snapshot.rows, bits, key)
         if len(self._wants) > self._most:
             self.drop(max(self._wants.values(), key=_rank).uid)
 
@@ -66,10 +72,14 @@ class Wanting:
         """Forget a pod."""
         self._wants.pop(uid, None)
 
+    def alike(self, want: Want) -> list[Want]:
+        """Return those, this one included, for whom there is somebody exactly if there is for this one."""
+        return [each for each in self._wants.values() if each.key == want.key]
+
     def due(self, now: float) -> Iterator[Want]:
         """Yield those whose time has come, in order, as long as they are still refused."""
         for want in sorted((want for want in self._wants.values() if want.due_at <= now), key=_rank):
-            if self._wants.get(want.uid) is want:
+            if self._wants.get(want.uid) is want and want.due_at <= now:
                 yield want
 
 

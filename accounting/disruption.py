@@ -55,6 +55,8 @@ class DisruptionBudgets:
         """Whether they are known at all; a live extender without the permission to list them does not know."""
         self.version = 0
         """Grows with every change."""
+        self.selections = 0
+        """Grows when other pods may be under a budget than before."""
         self._numbers: dict[tuple[str, str], int] = {}
         self._budgets: list[DisruptionBudget | None] = []
         self._in_namespace: dict[str, list[int]] = {}
@@ -72,6 +74,7 @@ class DisruptionBudgets:
             return False
         if known is None or known.selector != budget.selector:
             self._selecting.clear()
+            self.selections += 1
         self._budgets[number] = budget
         self.version += 1
         return True
@@ -83,6 +86,7 @@ class DisruptionBudgets:
             return False
         self._budgets[number] = None
         self._selecting.clear()
+        self.selections += 1
         self.version += 1
         return True
 

@@ -141,6 +141,16 @@ def is_ambiguous(allocation: Allocation, containers: tuple[Container, ...]) -> b
     return len(allocation) > len(containers) and bool(allocation[-1])
 
 
+class Preempting(NamedTuple):
+    """A pod waits on a node for others that the extender evicts for it: what comes free there is kept for it."""
+
+    node: str
+    until: int
+    """Seconds since 1970; the extender gives up then."""
+    victims: tuple[str, ...] = ()
+    """UIDs of those who are to go. What they hold counts as free as soon as this is told."""
+
+
 class Pod(NamedTuple):
     """One pod as it is now. A tuple, since every event makes one and a dataclass takes four times as long to make."""
 
@@ -181,10 +191,17 @@ class Pod(NamedTuple):
     raw: tuple[tuple[str, int], ...] = ()
     """(raw key, units) that it requests of whole devices, sorted by key; from its Binding to its end, whatever its
     inits do, because kube-scheduler counts it like that."""
+    preempting: Preempting | None = None
+    """What the extender's own annotation says of a pod without a node, where the extender may evict."""
 
     def with_allocation(self, allocation: Allocation | UnreadableAllocation | None) -> "Pod":
         """Return the pod with other rows."""
         return self._replace(allocation=allocation, allocation_text="")
+
+    @property
+    def waits_on(self) -> str:
+        """The node where what comes free is kept for it; "" if there is none."""
+        return self.nominated if self.preempting is None else self.preempting.node
 
     @property
     def key(self) -> str:

@@ -7,20 +7,29 @@ answers it. Invariants: the state changes between two questions; the pods have t
 from __future__ import annotations
 
 import argparse
+import asyncio
 import time
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
 from random import Random
 from statistics import quantiles
+from typing import Any, TypeVar
 
+import numpy as np
 import orjson
 
+from accounting.answers.preemption import Chosen, NoVictims, choose
 from accounting.node import Device, Node
 from accounting.pod import Container, ContainerKind, DeviceRequest, DeviceRow, Pod
 from accounting.pod_info import PodInfo, Room
 from benchmarks.measure import quiet_collector
 from extender.cluster import Cluster, Objects
 from extender.config import Settings
-from extender.verbs import Verbs
+from extender.live.evicting.table_keeper import TableKeeper
+from extender.verbs import Verbs, preemptor_of
 
+T = TypeVar("T")
 CARDS = 8
 MIB = 80_000
 
@@ -29,17 +38,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--pods", type=int, default=20, help="per node")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--choice", action="store_true", help="choose among all nodes, as --preemption=evict does")
     options = parser.parse_args()
-    cluster = filled(options.nodes, options.pods, Random(options.seed))
-    verb(cluster, options.nodes, options.pods, options.rounds)
+    cluster = filled(options.nodes, options.pods, Random(options.seed), full=options.choice)
+    if options.choice:
+        for name, sizes in QUESTIONS.items():
+            choice(cluster, name, sizes, options.rounds)
+    else:
+        verb(cluster, options.nodes, options.pods, options.rounds)
 
 
-def filled(nodes: int, pods: int, random: Random) -> Cluster:
+def filled(nodes: int, pods: int, random: Random, *, full: bool = False) -> Cluster:
     cluster = Cluster(Settings(), remembered_pods=10)
     made = [node(f"n{number:05}") for number in range(nodes)]
-    cluster.load(Objects(tuple(made), tuple(running(n.name, i, random) for n in made for i in range(pods))))
+    cluster.load(
+        Objects(tuple(made), tuple(running(n.name, i, pods, random, full=full) for n in made for i in range(pods)))
+    )
     return cluster
 
 
@@ -49,8 +65,12 @@ def node(name: str) -> Node:
     return Node(name, cards, count_allocatable=80, allocatable=allocatable)
 
 
-def running(on: str, number: int, random: Random) -> Pod:
-    memory = random.choice((8_000, 16_000, 24_000))
+def running(on: str, number: int, pods: int, random: Random, *, full: bool) -> Pod:
+    """A pod on one card; on a full cluster no card has more than 32 GB free, and some have two pods."""
+    sizes: tuple[int, ...] = (8_000, 16_000, 24_000)
+    if full:
+        sizes = (24_000, 32_000) if number % CARDS < pods - CARDS else (48_000, 56_000, 64_000)
+    memory = random.choice(sizes)
     request = DeviceRequest(1, memory, 0, 0)
     info = PodInfo(random.choice((0, 0, 0, 10, 100)), room=Room((("cpu", 2_000), ("nvidia.com/gpu", 1))))
     return Pod(
@@ -95,6 +115,72 @@ def verb(cluster: Cluster, nodes: int, pods: int, rounds: int) -> None:
         answered = len(orjson.loads(answer)["NodeNameToMetaVictims"])
         cluster.delete_pod(f"n{number:05}-00-0000-0000-0000-00000000")
     print(f"preempt, {nodes} nodes x {pods} victims: {told(took)}, {answered} nodes answered")
+
+
+#: What is asked of one card, container by container; GiB and cores.
+QUESTIONS = {
+    "one pod is enough": [(50, 0)],
+    "two have to go": [(50, 0), (60, 0)],
+    "four have to go": [(50, 0), (60, 0), (70, 0), (70, 0)],
+    "a whole card": [(0, 100)],
+}
+
+
+def choice(cluster: Cluster, name: str, sizes: Sequence[tuple[int, int]], rounds: int) -> None:
+    """Ask for pods of random sizes around these; between two questions another pod takes one's place."""
+    keeper, random = TableKeeper(cluster), Random(7)
+    took, slices, found = [], [], Counter[str]()
+    table_ms, _ = timed(keeper.refresh())
+    for number in range(rounds):
+        pod = arriving(number, sizes, random)
+        on = f"n{random.randrange(len(cluster.cache.nodes)):05}"
+        old = f"{on}-{number % 8:02}-0000-0000-0000-00000000"
+        left = cluster.pod(old)
+        cluster.delete_pod(old)
+        if left is not None:
+            cluster.put_pod(left._replace(uid=f"{old[:-4]}-{name[:2]}{number}", started=left.started + 1))
+        preemptor = preemptor_of(cluster, pod, plain=False)
+        with quiet_collector():
+            refreshed, snapshot = timed(keeper.refresh())
+            began = time.thread_time_ns()
+            rows = np.arange(snapshot.columns)
+            look = partial(keeper.look, preemptor=preemptor)
+            steps = choose(snapshot, preemptor, rows, keeper.table, look, cluster.residents.budgets.allowed)
+            outcome, own = stepped(steps)
+            took.append(refreshed + (time.thread_time_ns() - began) / 1e6)
+        slices.append(max(own))
+        found[str(outcome) if isinstance(outcome, NoVictims) else f"{outcome.victims.cost.number} victims"] += 1
+        if isinstance(outcome, Chosen) and outcome.limited:
+            found["not all nodes searched"] += 1
+    print(f"choice, {name}: {told(took)}; longest step {max(slices):.1f} ms; table {table_ms:.0f} ms; {dict(found)}")
+
+
+def arriving(number: int, sizes: Sequence[tuple[int, int]], random: Random) -> Pod:
+    requests = [
+        DeviceRequest(1, gib * 1000 + random.randrange(500) if gib else 0, 0 if gib else 100, cores)
+        for gib, cores in sizes
+    ]
+    containers = [Container(f"c{at}", ContainerKind.APP, each) for at, each in enumerate(requests)]
+    return Pod(f"high-{number}", "default", f"high-{number}", tuple(containers), info=PodInfo(1_000), inits_over=True)
+
+
+def stepped(steps: Iterator[None]) -> tuple[Chosen | NoVictims, list[float]]:
+    """Go through a choice; returns how it ends, and how long each step took."""
+    took: list[float] = []
+    while True:
+        began = time.thread_time_ns()
+        try:
+            next(steps)
+        except StopIteration as end:
+            took.append((time.thread_time_ns() - began) / 1e6)
+            return end.value, took
+        took.append((time.thread_time_ns() - began) / 1e6)
+
+
+def timed(work: Coroutine[Any, Any, T]) -> tuple[float, T]:
+    began = time.thread_time_ns()
+    done = asyncio.run(work)
+    return (time.thread_time_ns() - began) / 1e6, done
 
 
 def told(milliseconds: list[float]) -> str:

@@ -174,6 +174,37 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         help="not ready for so long before connections are closed; default: 0",
     )
     group.add_argument("--journal", metavar="FILE", help="append every call and event, for `replay`")
+    _add_preemption(parser)
+
+
+def _add_preemption(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("preemption on a live cluster")
+    group.add_argument(
+        "--preemption",
+        choices=["verb", "evict"],
+        default="verb",
+        help="verb: only say whom kube-scheduler should evict; evict: where it never asks, evict; default: verb",
+    )
+    group.add_argument(
+        "--preemption-timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="after which a preemption that has not helped is given up; default: 300",
+    )
+    group.add_argument(
+        "--preemption-evictions-per-minute",
+        type=natural,
+        default=30,
+        metavar="N",
+        help="at most so many evictions in any minute; default: 30",
+    )
+    group.add_argument(
+        "--preemption-stop-file",
+        type=path,
+        metavar="FILE",
+        help="nobody is evicted while this file exists",
+    )
 
 
 def _add_webhooks_port(parser: argparse.ArgumentParser, server: ServerSettings) -> None:

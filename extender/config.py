@@ -29,6 +29,9 @@ class Settings:
     ignore_unmapped: bool = False
     """A device of a GPU driver that a DRA claim has and that is no known card blocks its node: it may be any card."""
 
+    evicts: bool = False
+    """Whether this extender evicts pods for others, and so whether its annotation on a preemptor keeps anything."""
+
     @property
     def vendors(self) -> tuple[Vendor, ...]:
         """All enabled vendors."""

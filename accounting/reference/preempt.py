@@ -51,15 +51,42 @@ def preempt(
 
     `offered`: UIDs of pods on the node. `room`: what the node has allocatable and what the pod requests, if known.
     """
+    best = _cheapest(node, residents, pod, priority, offered, allowed, room)
+    if not best:
+        return "no" if best is None else "wait"
+    return Found(tuple(sorted(one.pod.uid for one in best)), violations(best, allowed))
+
+
+def choose(
+    nodes: Sequence[tuple[Node, Sequence[Resident]]], pod: Pod, priority: int, allowed: Sequence[int]
+) -> tuple[str, Found] | str:
+    """Return the node with the cheapest set of all, and the set; "wait" if on some node none is needed, else "no"."""
+    found: list[tuple[tuple[object, ...], str, Found]] = []
+    for node, residents in nodes:
+        best = _cheapest(node, residents, pod, priority, frozenset(), allowed, (None, None))
+        if best is None:
+            continue
+        if not best:
+            return "wait"
+        uids = tuple(sorted(one.pod.uid for one in best))
+        found.append((_cost(best, allowed), node.name, Found(uids, violations(best, allowed))))
+    return min(found)[1:] if found else "no"
+
+
+def _cheapest(
+    node: Node,
+    residents: Sequence[Resident],
+    pod: Pod,
+    priority: int,
+    offered: frozenset[str],
+    allowed: Sequence[int],
+    room: tuple[Mapping[str, int] | None, Mapping[str, int] | None],
+) -> tuple[Resident, ...] | None:
+    """Return the cheapest set that helps; None if none does."""
     may_go = [one for one in residents if one.priority < priority and not one.protected and not one.leaving]
     every = chain.from_iterable(combinations(may_go, size) for size in range(len(may_go) + 1))
     helping = [chosen for chosen in every if _helps(node, residents, pod, chosen, offered, room)]
-    if not helping:
-        return "no"
-    best = min(helping, key=lambda chosen: _cost(chosen, allowed))
-    if not best:
-        return "wait"
-    return Found(tuple(sorted(one.pod.uid for one in best)), violations(best, allowed))
+    return min(helping, key=lambda chosen: _cost(chosen, allowed), default=None)
 
 
 def _helps(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from accounting.vendor import Vendor
 from extender.admission.decision import Finding, Why
-from extender.convert import NODE, scheduler_keys
+from extender.convert import NODE, PREEMPTING, scheduler_keys
 from extender.wire.core_v1 import ObjectMeta
 
 _LONGEST_VALUE = 60
@@ -17,7 +17,7 @@ _LONGEST_VALUE = 60
 
 def owned_annotations(vendors: tuple[Vendor, ...]) -> tuple[str, ...]:
     """Return the annotation keys, without repetition, in order."""
-    return scheduler_keys(vendors)
+    return (*scheduler_keys(vendors), PREEMPTING)
 
 
 def owned_labels() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ because of it; `version` changes whenever an answer changes for another reason t
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from accounting.answers.preemption import NodePod, Preemptor, beside_kept, kept_for
+from accounting.answers.preemption import NodePod, Occupied, Preemptor, beside_kept, kept_for, leaving_for
 from accounting.pod import Pod
 from accounting.state import Snapshot
 from accounting.state.cache import Cache
@@ -40,8 +40,8 @@ class Nominations:
         return len(self._nominated)
 
     def told(self, known: Pod | None, pod: Pod) -> None:
-        """Note a pod as it is now. `known`: as it was before."""
-        if pod.nominated or pod.uid in self._nominated:
+        """A pod is kept as it is now. `known`: as it was kept before."""
+        if pod.waits_on or pod.uid in self._nominated:
             self._put(pod)
         elif self._on and pod.node in self._on and (known is None or known.deleting != pod.deleting):
             self.version += 1
@@ -54,6 +54,10 @@ class Nominations:
     def nodes(self) -> list[str]:
         """Return the nodes for which some pod is nominated, sorted."""
         return sorted(self._on)
+
+    def preempting(self) -> list[Pod]:
+        """Return the pods for which the extender has said that it evicts others, by UID."""
+        return sorted((pod for pod in self._nominated.values() if pod.preempting is not None), key=lambda pod: pod.uid)
 
     def on(self, node: str) -> list[Pod]:
         """Return the pods that are nominated for a node and not booked."""
@@ -82,7 +86,7 @@ class Nominations:
                 yield rows[node], alone
 
     def _beside(self, node: str, kept: tuple[NodePod, ...]) -> Snapshot | None:
-        occupied = self._residents.occupied(node)
+        occupied = self._occupied(node)
         return None if occupied is None else beside_kept(self._cache.snapshot(), occupied, kept)
 
     def _before(self, uid: str, priority: int, node: str) -> tuple[NodePod, ...]:
@@ -96,13 +100,21 @@ class Nominations:
         stamp, known = int(snapshot.stamps[snapshot.rows[node]]), self._worked.get(node)
         if known is not None and (known.stamp, known.version) == (stamp, self.version):
             return known.kept
-        occupied = self._residents.occupied(node)
+        occupied = self._occupied(node)
         kept = () if occupied is None else kept_for(snapshot, occupied, self.on(node))
         self._worked[node] = _Worked(stamp, self.version, kept)
         return kept
 
+    def _occupied(self, node: str) -> Occupied | None:
+        """Return a node whose pods are leaving that are to go for one that waits there."""
+        occupied = self._residents.occupied(node)
+        if occupied is None:
+            return None
+        named = [(pod.info.priority, pod.preempting.victims) for pod in self.on(node) if pod.preempting is not None]
+        return leaving_for(occupied, named)
+
     def _put(self, pod: Pod) -> None:
-        if not pod.nominated or pod.node is not None or pod.terminal or pod.deleting or pod.invalid or not pod.asks:
+        if not pod.waits_on or pod.node is not None or pod.terminal or pod.deleting or pod.invalid or not pod.asks:
             self.gone(pod.uid)
             return
         known = self._nominated.get(pod.uid)
@@ -111,11 +123,11 @@ class Nominations:
         if known is not None:
             self._drop(pod.uid)
         self._nominated[pod.uid] = pod
-        self._on.setdefault(pod.nominated, {})[pod.uid] = None
+        self._on.setdefault(pod.waits_on, {})[pod.uid] = None
         self.version += 1
 
     def _drop(self, uid: str) -> None:
-        node = self._nominated.pop(uid).nominated
+        node = self._nominated.pop(uid).waits_on
         own = self._on[node]
         del own[uid]
         if not own:

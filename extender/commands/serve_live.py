@@ -33,6 +33,7 @@ from extender.kube.reviews import Reviews
 from extender.live.app import LiveExtender
 from extender.live.binding import BindSettings
 from extender.live.collector import LiveCollector, LoopMonitor
+from extender.live.evicting import EvictSettings
 from extender.live.garbage import GarbagePace
 from extender.live.leading import LeaseSettings, OwnPod, Predecessors
 from extender.live.server_version import ServerVersion
@@ -210,6 +211,12 @@ def live_settings(arguments: argparse.Namespace) -> LiveSettings:
         bind=bind,
         claims=arguments.claims,
         labelled_pod=_own_pod() if arguments.leader_label else None,
+        evict=EvictSettings(
+            evicts=arguments.preemption == "evict",
+            per_minute=arguments.preemption_evictions_per_minute,
+            stop_file=arguments.preemption_stop_file,
+            timeout_seconds=arguments.preemption_timeout,
+        ),
     )
     return replace(settings, predecessors=_predecessors(arguments.predecessor_lock, settings.identity))
 
@@ -234,6 +241,8 @@ def _predecessors(path: str | None, identity: str) -> Predecessors | None:
 
 
 def _check_times(arguments: argparse.Namespace) -> None:
+    if arguments.preemption_timeout <= 0:
+        raise InputError("--preemption-timeout", f"{arguments.preemption_timeout:g}", "must be above 0")
     timeout, duration, retry = arguments.http_timeout, arguments.lease_duration, arguments.lease_retry
     if timeout <= 0:
         raise InputError("--http-timeout", f"{timeout:g}", "must be above 0")

@@ -7,6 +7,7 @@ from extender.convert.allocation_text import pack_rows, unpack_rows
 from extender.convert.annotations import (
     NODE,
     NODE_LOCK,
+    PREEMPTING,
     RETRY_AT,
     TOTAL_LIMIT_BYTES,
     annotation_bytes,
@@ -30,6 +31,7 @@ from extender.convert.pod import (
     held_or_rows,
     rows_text,
 )
+from extender.convert.preempting import preempting_of, preempting_text
 from extender.convert.raw_budgets import read_raw_budgets
 from extender.convert.templates import pod_manifests
 from extender.convert.usage_file import read_usage, usage_lines
@@ -40,6 +42,7 @@ __all__ = [
     "NODE",
     "NODE_LOCK",
     "NODE_POLICY",
+    "PREEMPTING",
     "RETRY_AT",
     "TOTAL_LIMIT_BYTES",
     "WEIGHTS",
@@ -65,6 +68,8 @@ __all__ = [
     "parse_json_manifests",
     "parse_manifests",
     "pod_manifests",
+    "preempting_of",
+    "preempting_text",
     "read_manifests",
     "read_raw_budgets",
     "read_usage",

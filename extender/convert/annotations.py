@@ -24,6 +24,7 @@ BIND_PHASE = "hami.io/bind-phase"
 BIND_TIME = "hami.io/bind-time"
 NODE_LOCK = "hami.io/mutex.lock"
 RETRY_AT = "gpu-extender.io/retry-at"
+PREEMPTING = "gpu-extender.io/preempting"
 
 TOTAL_LIMIT_BYTES = 256 * 1024
 _PREFIX_LIMIT = 253

@@ -31,6 +31,7 @@ from extender.convert.containers import read_containers
 from extender.convert.init_statuses import are_inits_over
 from extender.convert.names import misnamed
 from extender.convert.pod_info import info_of, started_of
+from extender.convert.preempting import preempting_of
 from extender.convert.scopes import scope_of
 from extender.wire import core_v1, watched
 
@@ -131,6 +132,7 @@ def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_te
         started=started_of(status),
         nominated="" if spec.nodeName or not status.nominatedNodeName else sys.intern(status.nominatedNodeName),
         raw=raw,
+        preempting=preempting_of(annotations) if settings.evicts and not spec.nodeName else None,
     )
 
 

@@ -67,10 +67,17 @@ class EventRecorder:
         self._series: OrderedDict[_Event, _Series] = OrderedDict()
 
     def warning(self, pod: PodRef, reason: str, action: str, note: str) -> None:
-        """Queue a Warning; it is dropped if the queue is full."""
+        """Queue a Warning; dropped when the queue is full."""
+        self._put(pod, "Warning", reason, action, note)
+
+    def normal(self, pod: PodRef, reason: str, action: str, note: str) -> None:
+        """Queue an event of what should happen; dropped when the queue is full."""
+        self._put(pod, "Normal", reason, action, note)
+
+    def _put(self, pod: PodRef, kind: str, reason: str, action: str, note: str) -> None:
         text = note.encode()[:_NOTE_BYTES].decode(errors="ignore")
         try:
-            self._queue.put_nowait(_Event(pod, "Warning", reason, action, text))
+            self._queue.put_nowait(_Event(pod, kind, reason, action, text))
         except asyncio.QueueFull:
             self.dropped += 1
 

@@ -28,7 +28,8 @@ from extender.kube.reflector import Reflector, ReflectorSettings, Sink
 from extender.live.background import Background
 from extender.live.binding import Binder, LateBindings
 from extender.live.comparing import Comparer, Comparison, NodeView, PodView, QuotaView
-from extender.live.hooks import LiveHooks
+from extender.live.evicting import Evictor
+from extender.live.hooks import LiveHooks, Refused
 from extender.live.leading import LeaderElector, LeaderLabel, LeaseFollower, LeaseHolder, SoleLeader
 from extender.live.locks import NodeLocks, OwnerState
 from extender.live.refusals import RefusalReporter
@@ -65,6 +66,7 @@ class LiveExtender:
     ) -> None:
         self.client = client
         self.claims = Claims() if live.claims else None
+        settings = replace(settings, evicts=live.evict.evicts)
         self.cluster = Cluster(settings, claims=self.claims, deletions_are_told=True)
         self.facts, informer = Facts(), PodInformer(self.cluster)
         self.events = EventRecorder(client, live.identity)
@@ -75,6 +77,11 @@ class LiveExtender:
         self.late_bindings = LateBindings(self.cluster, self.binder.reader)
         self.handshakes = HandshakeKeeper(self.cluster, self.facts, client, self.leadership, time.time)
         self.waker = Waker(self.cluster, client, self._answers, live.wake)
+        # As for Bindings: half a lease, if there is one.
+        evict = replace(live.evict, request_seconds=min(live.evict.request_seconds, live.bind.write_seconds))
+        self.evictor = Evictor(
+            self.cluster, client, self.leadership, self.binder.reader, self.events, self._answers, evict
+        )
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
         watching = client, self.cluster, live.reflector, _journaling(journal)
@@ -85,11 +92,10 @@ class LiveExtender:
         self.hooks = LiveHooks(
             self.cluster,
             informer,
-            self.waker,
+            Refused(self.waker, self.evictor, self.refusals),
             self.leadership,
             self.is_synced,
             lambda: asyncio.get_running_loop().time(),
-            self.refusals,
         )
         views = (PodView(self.cluster, RUNNING_PODS), NodeView(self.cluster), QuotaView(self.cluster))
         self.comparer = Comparer(client, views, live.compare)
@@ -157,7 +163,7 @@ class LiveExtender:
             self._background.spawn(optional.run)
         # Nothing waits for it: without the permission to list them, budgets are not known.
         self._background.spawn(self._budgets.run)
-        for part in (self.waker, self.events, self.handshakes):
+        for part in (self.waker, self.evictor, self.events, self.handshakes):
             self._background.spawn(part.run)
         self._background.spawn(self._compare_now_and_then)
         if self._live.labelled_pod is not None:
@@ -248,8 +254,8 @@ class LiveExtender:
         return Reflector(self.client, api_path(DISRUPTION_BUDGETS), sink, settings)
 
     def _subscribe(self, recorder: Recorder | None) -> None:
-        """Connect all listeners to the cluster's events; no other place does."""
-        events, waker = self.cluster.events, self.waker
+        """Say who listens to which of the cluster's events: all of it is here."""
+        events, waker, evictor = self.cluster.events, self.waker, self.evictor
         if recorder is not None:
             recorder.subscribe(events)
         events.freed.subscribe(lambda event: waker.freed(event.node))
@@ -263,6 +269,7 @@ class LiveExtender:
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
         events.over.subscribe(
             lambda event: waker.forget(event.uid),
+            lambda event: evictor.forget(event.uid),
             lambda event: self.refusals.forget(event.uid),
             lambda event: self.overcommit.look_at_pod(event.uid),
         )
@@ -274,6 +281,7 @@ class LiveExtender:
         self.binder.seen(uid)
         if uid in self.cluster.cache.pods:
             self.waker.forget(uid)
+            self.evictor.forget(uid)
         self.overcommit.look_at_pod(uid)
 
     def _owner_state(self, node: str, namespace: str, name: str) -> OwnerState:

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from extender.live.app import LiveExtender
@@ -89,6 +89,7 @@ class LiveCollector(Collector):
         yield from self._leading()
         yield from self._loop()
         yield from self._reflectors()
+        yield from self._evicting()
         live = self._live
         yield _counter("pods_woken", "Annotation patches on refused pods.", live.waker.woken)
         yield _counter("api_requests", "Requests to the API server.", live.client.requests)
@@ -108,6 +109,24 @@ class LiveCollector(Collector):
         yield outcomes
         yield _gauge("binds_in_flight", "Binds being decided.", counts.in_flight)
         yield _counter("binds_unanswered", "Binds whose Binding got no answer, so far.", self._live.binder.unanswered)
+
+    def _evicting(self) -> Iterator[Metric]:
+        evictor, counts = self._live.evictor, self._live.evictor.counts
+        text = "Preemptions by this extender that have ended, by how."
+        ends = CounterMetricFamily("gpu_extender_evicting_preemptions", text, labels=["outcome"])
+        for end, count in sorted(counts.ends.items()):
+            ends.add_metric([end], count)
+        yield ends
+        yield _gauge("evicting_preemptions_under_way", "Preemptions by this extender under way.", evictor.under_way)
+        yield _counter("evicting_victims", "Evictions that the API server accepted.", counts.victims)
+        text = "Evictions that the API server did not accept, each time."
+        yield _counter("evicting_not_accepted", text, counts.not_accepted)
+        text = "1 while the stop file exists, so that nobody is evicted."
+        yield _gauge("evicting_stopped", text, int(evictor.is_stopped))
+        text = "From a pod's first refusal to its node, of pods for which this extender evicted others."
+        yield HistogramMetricFamily(
+            "gpu_extender_evicting_seconds", text, buckets=counts.buckets(), sum_value=counts.seconds
+        )
 
     def _leading(self) -> Iterator[Metric]:
         leadership = self._live.leadership

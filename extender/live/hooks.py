@@ -5,6 +5,7 @@ It must not await anything. Invariant: nothing noted here makes filter refuse a 
 
 from collections.abc import Callable, Sequence
 from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,12 +13,21 @@ from accounting.answers import claim_on, crowded_rows
 from accounting.pod import Pod
 from accounting.state import BoolArray, Snapshot
 from extender.cluster import Cluster
+from extender.live.evicting import Evictor
 from extender.live.leading import Leadership
 from extender.live.refusals import RefusalReporter
 from extender.live.waking import Waker
 from extender.live.watching import PodInformer
 from extender.verbs import Decision, Hooks
 from extender.wire.core_v1 import Pod as WirePod
+
+
+class Refused(NamedTuple):
+    """Who is told of pods that no node takes."""
+
+    waker: Waker
+    evictor: Evictor
+    refusals: RefusalReporter
 
 
 class LiveHooks(Hooks):
@@ -27,17 +37,15 @@ class LiveHooks(Hooks):
         self,
         cluster: Cluster,
         informer: PodInformer,
-        waker: Waker,
+        refused: Refused,
         leadership: Leadership,
         is_synced: Callable[[], bool],
         steady_seconds: Callable[[], float],
-        refusals: RefusalReporter,
     ) -> None:
         self._cluster = cluster
-        self._refusals = refusals
+        self._waker, self._evictor, self._refusals = refused
         self._informer = informer
         self._claims = cluster.registry.claims
-        self._waker = waker
         self._leadership = leadership
         self._is_synced = is_synced
         self._steady_seconds = steady_seconds
@@ -66,12 +74,19 @@ class LiveHooks(Hooks):
             self.scored(pod, names[int(np.argmax(feasible))])
         if fitting or pod.invalid:
             self._waker.forget(pod.uid)
+            self._evictor.forget(pod.uid)
         else:
             self._waker.refused(pod)
+            self._evictor.refused(pod, names)
 
     def decided(self, pod: Pod, decision: Decision) -> None:
         """Write an event on the pod when the reason against it changes."""
         self._refusals.note(pod, decision)
+
+    def preempted(self, pod: Pod, *, helped: bool) -> None:
+        """Leave a pod to kube-scheduler that it helps by itself."""
+        if helped:
+            self._evictor.helped(pod.uid)
 
     def crowded(self, snapshot: Snapshot, pod: Pod) -> BoolArray | None:
         """Return the nodes where the pod would not fit beside what others claim; None without claims."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from extender.kube.reflector import ReflectorSettings
 from extender.live.binding import BindSettings
 from extender.live.comparing import CompareSettings
+from extender.live.evicting import EvictSettings
 from extender.live.leading import LeaseSettings, OwnPod, Predecessors
 from extender.live.waking import WakeSettings
 
@@ -25,6 +26,7 @@ class LiveSettings:
     lease: LeaseSettings = field(default_factory=LeaseSettings)
     bind: BindSettings = field(default_factory=BindSettings)
     wake: WakeSettings = field(default_factory=WakeSettings)
+    evict: EvictSettings = field(default_factory=EvictSettings)
     reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
     claims: bool = True

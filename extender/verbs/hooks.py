@@ -33,4 +33,7 @@ class Hooks:
         """Return a mask over rows, shape (row,), of nodes to rank behind all others; None for none."""
 
     def scored(self, pod: Pod, best: str | None) -> None:
-        """Note the node where the pod will probably go, as prioritize found it; None if there is none."""
+        """Prioritize found the node where the pod will probably go, if any."""
+
+    def preempted(self, pod: Pod, *, helped: bool) -> None:
+        """Preempt was asked about a pod. `helped`: victims were named, so that kube-scheduler evicts them."""

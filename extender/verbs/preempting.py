@@ -7,9 +7,10 @@ devices that it wants would still be missing.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from heapq import nsmallest
+from itertools import compress
 
 from accounting.answers import hopeless, raw_request
 from accounting.answers.preemption import NoVictims, Offer, Outcome, Preemptor, preempt
@@ -53,14 +54,12 @@ def _victims_for_cards(cluster: Cluster, args: PreemptionArgs, pod: Pod) -> Mapp
         return {}
     preemptor = preemptor_of(cluster, pod, plain=decode_plain(args.raw_pod))
     found: dict[str, Victims] = {}
-    names = iter(_promising(cluster, pod, args.candidates))
-    looked_at = 0
-    while looked_at < MOST_NODES and len(found) < _ENOUGH:
-        some = list(islice(names, _AT_ONCE))
-        if not some:
-            break
-        looked_at += len(some)
+    names = _promising(cluster, pod, args.candidates)
+    for start in range(0, len(names), _AT_ONCE):
+        some = names[start : start + _AT_ONCE]
         found |= _on(cluster, preemptor, {name: args.candidates[name] for name in some})
+        if len(found) >= _ENOUGH:
+            break
     return {name: found[name] for name in args.candidates if name in found}
 
 
@@ -75,18 +74,17 @@ def preemptor_of(cluster: Cluster, pod: Pod, *, plain: bool) -> Preemptor:
 
 
 def _promising(cluster: Cluster, pod: Pod, candidates: Mapping[str, Candidate]) -> Sequence[str]:
-    """Return the nodes that could take the pod with all their pods gone, those with the fewest victims first."""
-    nodes = [name for name in candidates if name in cluster.cache.nodes]
-    if len(nodes) > _AT_ONCE:
+    """Return nodes that could take the pod with all their pods gone, those with the fewest victims first."""
+    known = cluster.cache.nodes
+    names = [name for name in candidates if name in known]
+    nodes: Iterable[str] = names
+    if len(names) > _AT_ONCE:
         snapshot = cluster.cache.snapshot()
-        too_small = hopeless(Demand.of(pod), snapshot)[snapshot.rows_of(nodes)].tolist()
-        nodes = [name for name, small in zip(nodes, too_small, strict=True) if not small]
-
-    def key(name: str) -> tuple[int, int, str]:
-        offered = candidates[name]
-        return offered.pdb_violations, len(offered.raw), name
-
-    return sorted(nodes, key=key)
+        may_do = ~hopeless(Demand.of(pod), snapshot)[snapshot.rows_of(names)]
+        nodes = compress(names, may_do.tolist())
+    offered = ((candidates[name], name) for name in nodes)
+    ordered = nsmallest(MOST_NODES, [(each.violations or 0, len(each.raw or ()), name) for each, name in offered])
+    return [name for *_, name in ordered]
 
 
 def _on(cluster: Cluster, preemptor: Preemptor, candidates: Mapping[str, Candidate]) -> Iterator[tuple[str, Victims]]:

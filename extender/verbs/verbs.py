@@ -137,7 +137,8 @@ class Verbs:
         found = victims(self.cluster, args, pod)
         outcome = "echoed" if not pod.asks else "victims" if found else "none"
         self.preemptions[outcome] += 1
-        self.victims_offered += sum(len(each.raw) for each in args.candidates.values()) if pod.asks else 0
+        self._hooks.preempted(pod, helped=bool(found))
+        self.victims_offered += sum(len(each.raw or ()) for each in args.candidates.values()) if pod.asks else 0
         self.victims_named += sum(len(each.pods) for each in found.values()) if pod.asks else 0
         return self._told("preempt", body, encode_victims(found))
 

@@ -41,16 +41,21 @@ class Victims(NamedTuple):
     """NumPDBViolations: kube-scheduler orders nodes by it first."""
 
 
-class Candidate(NamedTuple):
-    """A node, and the pods that kube-scheduler would evict there."""
+class Candidate(msgspec.Struct, rename={"raw": "Pods", "violations": "NumPDBViolations"}):
+    """A node, and whom kube-scheduler would evict there."""
 
-    raw: list[msgspec.Raw]
+    raw: list[msgspec.Raw] | None = None
     """The victims as they came."""
-    pdb_violations: int = 0
+    violations: _Int64 | None = None
+
+    @property
+    def pdb_violations(self) -> int:
+        """NumPDBViolations; 0 if the request does not say."""
+        return self.violations or 0
 
     def pods(self) -> tuple[Victim, ...]:
-        """Return the victims. A pod that is null, not an object or without a UID is left out."""
-        return tuple(victim for pod in self.raw if (victim := _victim(pod)) is not None)
+        """Return the victims. A pod that is null or no object, and one without a UID, is left out."""
+        return tuple(victim for pod in self.raw or () if (victim := _victim(pod)) is not None)
 
 
 class PreemptionArgs(NamedTuple):
@@ -87,12 +92,7 @@ class _PlainPod(msgspec.Struct):
     spec: _Spec | None = None
 
 
-class _Candidate(msgspec.Struct):
-    Pods: list[msgspec.Raw] | None = None
-    NumPDBViolations: _Int64 | None = None
-
-
-_Candidates = dict[str, _Candidate | None] | None
+_Candidates = dict[str, Candidate | None] | None
 
 
 class _Args(msgspec.Struct):
@@ -139,11 +139,7 @@ def decode_preemption(body: bytes) -> PreemptionArgs:
         offered = meta if isinstance(meta, dict) else whole
         if args.Pod is msgspec.UNSET or bytes(args.Pod) == _NULL or not isinstance(offered, dict):
             raise WireError("NodeNameToMetaVictims: null: the request has no pod or no candidates")
-        candidates = {
-            name: Candidate(candidate.Pods or [], candidate.NumPDBViolations or 0)
-            for name, candidate in offered.items()
-            if candidate is not None
-        }
+        candidates = {name: candidate for name, candidate in offered.items() if candidate is not None}
         return PreemptionArgs(bytes(args.Pod), _pod_decoder.decode(args.Pod), candidates)
     except UNREADABLE as error:
         raise WireError(f"request body: {error}") from None
@@ -206,12 +202,12 @@ def _corrected_map(raw: msgspec.Raw) -> _Candidates:
     return {name: _corrected_candidate(each) for name, each in _object_decoder.decode(raw).items()}
 
 
-def _corrected_candidate(raw: msgspec.Raw) -> _Candidate | None:
+def _corrected_candidate(raw: msgspec.Raw) -> Candidate | None:
     if bytes(raw)[:1] != b"{":
         return None
-    fields = _object_decoder.decode(with_exact_keys(bytes(raw), _Candidate.__struct_fields__))
+    fields = _object_decoder.decode(with_exact_keys(bytes(raw), Candidate.__struct_encode_fields__))
     pods, violations = bytes(fields.get("Pods", _NULL)), bytes(fields.get("NumPDBViolations", _NULL))
-    return _Candidate(_list_decoder.decode(pods) if pods[:1] == b"[" else [], _corrected_number(violations))
+    return Candidate(_list_decoder.decode(pods) if pods[:1] == b"[" else [], _corrected_number(violations))
 
 
 def _corrected_number(raw: bytes) -> int:

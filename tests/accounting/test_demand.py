@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from accounting.answers import Claims, Placement, Verdict, Verdicts, filter_nodes, place_beside
 from accounting.demand import ContainerDemand, Demand, QuotaKey
-from accounting.pod import Container, ContainerKind, DeviceRequest, Pod, UnreadableAllocation
+from accounting.pod import Container, ContainerKind, DeviceRequest, Pod, Preempting, UnreadableAllocation
 from accounting.pod_info import PodInfo
 from accounting.pod_record import record_pod
 from accounting.policy import CardKey, CardPolicy, NodePolicy, Policies, Weights
@@ -47,6 +47,7 @@ LEFT_OUT = {
     "allocation_text": "stands for the allocation in stores",
     "info": "decides who is a victim, and for whom room is kept: that room is in the key of a placement by itself",
     "started": "decides who is a victim",
+    "preempting": "decides for whom room is kept: that room is in the key of a placement by itself",
     "nominated": "decides for whom room is kept: that room is in the key of a placement by itself",
     "raw": "judged apart on every answer, after what is kept of the cards; see `answers.raw`",
 }
@@ -200,6 +201,7 @@ CHANGED: dict[str, Any] = {
     "info": PodInfo(priority=7),
     "started": 7,
     "nominated": "n1",
+    "preempting": Preempting("n1", 7),
 }
 
 

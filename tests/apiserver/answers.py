@@ -10,6 +10,7 @@ import orjson
 
 from tests.apiserver.calls import Call
 from tests.apiserver.deletion import delete, read_options
+from tests.apiserver.evictions import evict
 from tests.apiserver.pages import Page, list_page
 from tests.apiserver.patches import JSON_PATCH, MERGE_PATCHES
 from tests.apiserver.registry import Registry
@@ -19,6 +20,8 @@ from tests.apiserver.statuses import ApiError, success
 from tests.apiserver.stored import Stored
 from tests.apiserver.validation import has_text_maps
 
+#: Kinds of their own that are created at a subresource.
+_CREATED_KINDS = {"binding": ("Binding", "v1"), "eviction": ("Eviction", "policy/v1")}
 _JSON_TYPES = ("application/json", "", "application/octet-stream")
 
 
@@ -43,6 +46,9 @@ def answer(registry: Registry, call: Call, body: bytes, content_type: str) -> An
     obj = _body(call, body, content_type)
     if call.subresource == "binding":
         registry.bind(call, obj)
+        return Answer(201, success(code=201))
+    if call.subresource == "eviction":
+        evict(registry, call, obj)
         return Answer(201, success(code=201))
     if call.verb == "create":
         return _object(call, registry.create(call, obj), 201)
@@ -78,14 +84,14 @@ def _body(call: Call, body: bytes, content_type: str) -> Json:
             f"the body of the request was in an unknown format: {content_type}",
         )
     obj = _decode(body)
-    kind = "Binding" if call.subresource == "binding" else call.resource.kind
+    kind, group_version = _CREATED_KINDS.get(call.subresource, (call.resource.kind, call.resource.api_version))
     if obj.get("kind", kind) != kind:
         raise ApiError(400, f"the object provided is of kind {obj['kind']}, {kind} was expected")
-    version = obj.get("apiVersion", call.resource.api_version)
-    if version != call.resource.api_version:
+    version = obj.get("apiVersion", group_version)
+    if version != group_version:
         raise ApiError(
             400,
-            f"the API version in the data ({version}) does not match the expected one ({call.resource.api_version})",
+            f"the API version in the data ({version}) does not match the expected one ({group_version})",
         )
     _check_shape(obj)
     return obj

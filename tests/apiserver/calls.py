@@ -12,12 +12,15 @@ from tests.apiserver.statuses import ApiError
 
 _ITEM_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _SUBRESOURCES = {
-    "pods": ("status", "binding"),
+    "pods": ("status", "binding", "eviction"),
     "nodes": ("status",),
     "resourcequotas": ("status",),
+    "poddisruptionbudgets": ("status",),
     "resourceclaims": ("status",),
     "virtualmachineinstances": ("status",),
 }
+#: Subresources that are created and not stored.
+_CREATED = ("binding", "eviction")
 _CORE_PARTS = 2
 _GROUP_PARTS = 3
 
@@ -92,8 +95,8 @@ def _locate(parts: list[str]) -> tuple[Resource, str, str, str] | None:
 
 def _verb(method: str, name: str, subresource: str, query: Mapping[str, str]) -> str | None:
     if method == "POST":
-        return "create" if not name or subresource == "binding" else None
-    if subresource == "binding":
+        return "create" if not name or subresource in _CREATED else None
+    if subresource in _CREATED:
         return None
     if name:
         return _ITEM_VERBS.get(method)

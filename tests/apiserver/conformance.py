@@ -92,6 +92,7 @@ class _Case:
             "ns": namespace,
             "pods": f"{core}/pods",
             "quotas": f"{core}/resourcequotas",
+            "budgets": f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
             "leases": f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
             "events": f"/apis/events.k8s.io/v1/namespaces/{namespace}/events",
         }

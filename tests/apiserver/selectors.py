@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.apiserver.resources import Resource
+from tests.apiserver.resources import Json, Resource
 from tests.apiserver.statuses import ApiError
 from tests.apiserver.stored import Stored
 
@@ -82,6 +82,18 @@ def read_fields(resource: Resource, text: str) -> tuple[Term, ...]:
         terms.append((key, _differs(value) if operator == "!=" else _equals(value)))
         position = found.end() + 1
     return tuple(terms)
+
+
+def matches_labels(selector: Json | None, labels: Json) -> bool:
+    """Whether a LabelSelector of an object selects these labels; none at all selects nothing."""
+    if selector is None:
+        return False
+    terms: list[Term] = [(key, _equals(value)) for key, value in (selector.get("matchLabels") or {}).items()]
+    for each in selector.get("matchExpressions") or ():
+        values = frozenset(each.get("values") or ())
+        tests = {"In": _one_of(values), "NotIn": _none_of(values), "Exists": _present, "DoesNotExist": _absent}
+        terms.append((each["key"], tests[each["operator"]]))
+    return all(test(labels.get(key)) for key, test in terms)
 
 
 def _label_term(text: str, position: int) -> tuple[Term, int]:

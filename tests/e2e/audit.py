@@ -38,6 +38,8 @@ class Audit:
         self.overcommitted: list[str] = []
         """Every card that was over-committed after some event, in words."""
         self.events: Counter[str] = Counter()
+        self.went: dict[str, str] = {}
+        """Pods that were deleted, or that somebody began to delete: UID -> name."""
         self.gaps = 0
         """How often events were lost and everything was listed again."""
         self.placed_at: dict[str, float] = {}  # pod UID -> time.monotonic() when it was first seen on a node
@@ -152,6 +154,8 @@ class Audit:
     def _take_pod(self, kind: str, obj: Json) -> None:
         uid, node = obj["metadata"]["uid"], obj["spec"].get("nodeName")
         self._note_pod(kind, obj)
+        if kind == "DELETED" or obj["metadata"].get("deletionTimestamp"):
+            self.went[uid] = obj["metadata"]["name"]
         if kind == "DELETED":
             self.pods.pop(uid, None)
             self._read_pods.pop(uid, None)

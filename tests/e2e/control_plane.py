@@ -11,7 +11,8 @@ tests do.
             async with session.get("/api/v1/nodes") as response: ...
 
 Users: `admin` may do everything; `scheduler` is system:kube-scheduler; `extender` is the service account
-kube-system/gpu-extender, which may do what manifests/live/rbac.yaml says and nothing else.
+kube-system/gpu-extender, which may do what manifests/live/rbac.yaml says and nothing else; once `permit_evictions` was
+called, what manifests/evict/rbac.yaml says as well.
 """
 
 import ssl
@@ -34,6 +35,7 @@ Json = dict[str, Any]
 SCHEDULER_NAME: Final = "gpu-scheduler"
 _STANZA: Final = ROOT / "manifests" / "scheduler" / "kube-scheduler-config.yaml"
 _RBAC: Final = ROOT / "manifests" / "live" / "rbac.yaml"
+_EVICTING: Final = ROOT / "manifests" / "evict" / "rbac.yaml"
 #: They sign nothing but service account tokens that nobody uses.
 _KEY: Final = ROOT / "tests" / "live" / "tls" / "server.key"
 _CERTIFICATE: Final = _KEY.with_suffix(".crt")
@@ -92,6 +94,11 @@ class ControlPlane:
         for document in yaml.safe_load_all(_RBAC.read_text()):
             self.apply(document)
         return self
+
+    def permit_evictions(self) -> None:
+        """Give the extender the permission that it has where it may evict pods, and nowhere else."""
+        for document in yaml.safe_load_all(_EVICTING.read_text()):
+            self.apply(document)
 
     def wait_ready(self) -> None:
         """Wait until the API server is ready."""

@@ -16,7 +16,7 @@ import orjson
 
 from tests.apiserver.kubelets import Kubelets
 from tests.e2e.language import Given, names_of, node_of, pod_of
-from tests.e2e.telling import PODS, QUOTAS, Json, Telling, as_list, by_node, without
+from tests.e2e.telling import BUDGETS, PODS, QUOTAS, Json, Telling, as_list, by_node, without
 from tests.e2e.world import NAMESPACE, Refusal
 from tests.extender.objects import CORDON, REGISTER
 
@@ -113,12 +113,41 @@ class Doing(Telling):
     async def delete(self, given: Given) -> None:
         """POD or list: deleted, and let go by its kubelet."""
         for pod in as_list(given):
+            self._note_deleted(pod)
             await self._kube.send("DELETE", f"{PODS}/{pod}", {"gracePeriodSeconds": 0})
 
     async def begin_delete(self, given: Given) -> None:
         """POD or list: deleted, but its containers have not ended yet."""
         for pod in as_list(given):
+            self._note_deleted(pod)
             await self._kube.send("DELETE", f"{PODS}/{pod}")
+
+    def _note_deleted(self, name: str) -> None:
+        """Note that whoever has gone with this pod, it was a step that began it."""
+        uid = self._uids.get(name, "")
+        if uid not in self._world.audit.went:
+            self._deleted.add(uid)
+
+    async def budgets(self, given: Mapping[str, Mapping[str, Any]]) -> None:
+        """{NAME: {labels: {KEY: VALUE}, allows: N}}: PodDisruptionBudgets appear.
+
+        There is no disruption controller: how many evictions they allow is written by the scenario, and counted down by
+        the API server.
+        """
+        for name, budget in given.items():
+            spec = {"minAvailable": 0, "selector": {"matchLabels": dict(budget["labels"])}}
+            meta = {"name": name, "namespace": NAMESPACE}
+            kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+            await self.apply([kind | {"metadata": meta, "spec": spec}])
+            await self.allow({name: budget["allows"]})
+
+    async def allow(self, given: Mapping[str, int]) -> None:
+        """{BUDGET: N}: a PodDisruptionBudget allows so many evictions from now on."""
+        for name, number in given.items():
+            found = await self._kube.send("GET", f"{BUDGETS}/{name}")
+            counts = dict.fromkeys(("currentHealthy", "desiredHealthy", "expectedPods"), 0)
+            status = counts | {"disruptionsAllowed": number, "observedGeneration": found["metadata"]["generation"]}
+            await self._kube.send("PATCH", f"{BUDGETS}/{name}/status", {"status": status})
 
     async def kubelets(self, given: Mapping[str, Any] | None) -> None:
         """{run seconds: S} or nothing: from now on every bound pod is allocated and run by itself."""

@@ -49,6 +49,18 @@ class Expecting(Telling):
         seconds = max(audit.placed_at.values()) - min(audit.placed_at.values())
         self._figures["first to last placed, seconds"] = round(seconds, 2)
 
+    async def victims(self, given: Given) -> None:
+        """POD or list: these, and nobody else, have been deleted for others since the `victims` before.
+
+        Nobody else may be until the end of the scenario either.
+        """
+        self._victims = sorted([*(self._victims or ()), *as_list(given)])
+        await self._until(
+            lambda: self._have_gone() == self._victims,
+            f"victims are {self._victims}",
+            lambda: f"{self._have_gone()} went",
+        )
+
     async def refused(self, given: Mapping[str, str]) -> None:
         """{POD: TEXT}: unschedulable, with TEXT in the message that `kubectl describe pod` shows."""
         for name, text in given.items():

@@ -9,7 +9,8 @@ the JSON beside it does not; figures of scenarios that a run did not play stay.
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ def _lines(figures: Figures) -> Iterator[str]:
         yield from _bursts(figures[version])
         yield from _waking(figures[version])
         yield from _bounded(figures[version])
+        yield from _preemptions(figures[version])
 
 
 def _throughput(scenarios: Figures) -> Iterator[str]:
@@ -121,6 +123,28 @@ def _bounded(scenarios: Figures) -> Iterator[str]:
         "The extender's processor time, as a share of one core",
         ("scenario", "s", "filter calls", "answers from memory", "share", "ms per filter call"),
         rows,
+    )
+
+
+def _preemptions(scenarios: Figures) -> Iterator[str]:
+    rows = [
+        (name, _counted(figure["victims"]), figure["binds"].get("bound", 0), figure["watch events"])
+        for name, figure in sorted(scenarios.items(), key=lambda item: (len(item[0].partition("-")[0]), item[0]))
+        if "victims" in figure
+    ]
+    yield from _table(
+        "Preemption by the verb (9) and by evicting (10); nobody else went, and no card was over-committed after any "
+        "watch event",
+        ("scenario, lock mode", "victims", "bound", "watch events"),
+        rows,
+    )
+
+
+def _counted(names: Sequence[str]) -> str:
+    """Names, each once, with how often it came."""
+    counts = Counter(names)
+    return (
+        ", ".join(name if count == 1 else f"{name} {count} times" for name, count in sorted(counts.items())) or "none"
     )
 
 

@@ -20,13 +20,15 @@ sidecar1, app1, app2 and so on. Inits and sidecars come before the apps, as in a
 
 A pod is such a text, or a mapping with it under `containers` and, where wanted, `annotations`, `labels`, `scheduler`,
 `node` (a preset spec.nodeName), `only` (the one node that it may run on, as a DaemonSet's pod says it), `restart`,
-`group` (the name of its PodGroup), `claim` (of a volume) and `grace` (seconds).
+`group` (the name of its PodGroup), `claim` (of a volume), `grace` (seconds) and `priority` (a number; a PriorityClass
+of that value is made for it).
 
 Beside `title`, `source`, `nodes` and `steps` a scenario may have `lock` (the lock modes, by default none alone),
 `quotas`, `options` (of the extender), `replicas`, `lease_seconds`, `gates` (feature gates), `apis` (--runtime-config),
 `since` and `until` (the first and the last minor that have what it needs), `scheduler` (fields of the profile in
-kube-scheduler's configuration), `overcommits` (true where the story is about a card that is over-committed) and `quick`
-(part of .ci/run).
+kube-scheduler's configuration), `overcommits` (true where the story is about a card that is over-committed), `evicts`
+(true where the extender itself evicts pods, and may), `times` (how often the steps are gone through, by default once)
+and `quick` (part of .ci/run).
 
 The verbs are the methods of `story.Story`; each says what it takes.
 """
@@ -52,6 +54,7 @@ _CONTAINER: Final = re.compile(
 _RANGE: Final = re.compile(r"(.*)\[(\d+)-(\d+)\]")
 _POD_KEYS: Final = {
     "containers", "annotations", "labels", "scheduler", "node", "only", "restart", "group", "grace", "claim",
+    "priority",
 }  # fmt: skip
 
 
@@ -79,6 +82,8 @@ class Scenario:
     replicas: int = 1
     lease_seconds: float | None = None
     overcommits: bool = False
+    evicts: bool = False
+    times: int = 1
     source: str = ""
     quick: bool = False
 
@@ -168,11 +173,25 @@ def pod_of(name: str, given: str | Mapping[str, Any], namespace: str, scheduler:
         spec |= _daemon(pod["only"])
     if "claim" in pod:
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": pod["claim"]}}]
+    if "priority" in pod:
+        spec["priorityClassName"] = priority_class(pod["priority"])
     if "group" in pod:
         spec["schedulingGroup"] = {"podGroupName": pod["group"]}
     meta = {"name": name, "namespace": namespace, "labels": dict(pod.get("labels", {}))}
     meta["annotations"] = dict(pod.get("annotations", {}))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def priority_class(value: int) -> str:
+    """The name of the PriorityClass with a value."""
+    return f"priority-{value}"
+
+
+def priorities_in(scenario: Scenario) -> list[int]:
+    """The priorities that a scenario's pods have."""
+    made = [pod for step in scenario.steps for pod in step.get("create", {}).values()]
+    bursts = [step["burst"] for step in scenario.steps if "burst" in step]
+    return sorted({pod["priority"] for pod in (*made, *bursts) if isinstance(pod, Mapping) and "priority" in pod})
 
 
 def _daemon(node_name: str) -> Json:

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +21,10 @@ import yaml
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.doing import Doing
 from tests.e2e.expecting import Expecting
-from tests.e2e.language import Scenario
+from tests.e2e.language import Scenario, pod_of, priorities_in, priority_class
 from tests.e2e.processes import ROOT
-from tests.e2e.telling import WITHIN_SECONDS, Json, as_list
-from tests.e2e.world import Refusal, World
+from tests.e2e.telling import PODS, PRIORITIES, WITHIN_SECONDS, Json, as_list
+from tests.e2e.world import NAMESPACE, Refusal, World
 
 #: Outcomes of a bind that another pod's bind has brought about.
 _NO_ROOM: Final = ("Insufficient", "ExclusiveConflict")
@@ -36,7 +38,10 @@ class Story(Doing, Expecting):
         try:
             await self.nodes(self._scenario.nodes)
             await self.quotas(self._scenario.quotas or {})
-            for number, step in enumerate(self._scenario.steps, 1):
+            await self._priorities()
+            if self._scenario.evicts:
+                await asyncio.to_thread(self._world.plane.permit_evictions)
+            for number, step in enumerate([*self._scenario.steps] * self._scenario.times, 1):
                 await self._take(number, step)
             await self._agrees()
         finally:
@@ -44,6 +49,25 @@ class Story(Doing, Expecting):
             for manifest in reversed(self._applied):
                 await asyncio.to_thread(self._world.plane.remove, manifest)
         return self._figures
+
+    async def _priorities(self) -> None:
+        """Make the PriorityClasses, and wait until the API server's admission knows them."""
+        for value in priorities_in(self._scenario):
+            name = priority_class(value)
+            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
+            with suppress(Refusal):
+                # It stays when the scenario is over.
+                await self._kube.send("POST", PRIORITIES, body | {"metadata": {"name": name}})
+            pod = pod_of("asks-for-a-priority", {"containers": "app nothing", "priority": value}, NAMESPACE)
+            await self._poll(partial(self._would_be_taken, pod), lambda said: said)
+
+    async def _would_be_taken(self, pod: Json) -> str:
+        """Return why the API server would not take a pod; empty if it would."""
+        try:
+            await self._kube.send("POST", f"{PODS}?dryRun=All", pod)
+        except Refusal as refusal:
+            return str(refusal)
+        return ""
 
     async def _take(self, number: int, step: Mapping[str, Any]) -> None:
         self._seconds, self._step_began = float(step.get("within", WITHIN_SECONDS)), time.monotonic()
@@ -64,6 +88,9 @@ class Story(Doing, Expecting):
         await self._poll(self._extender_held, differs)
         kills = [what for step in self._scenario.steps for what in as_list(step.get("kill", ()))]
         assert not self._world.audit.gaps or "api server" in kills, "watch events were lost"
+        if self._victims is not None:
+            assert self._have_gone() == self._victims, f"victims are {self._have_gone()}, not {self._victims}"
+            self._figures["victims"] = self._victims
         if not self._scenario.overcommits:
             assert not self._world.audit.overcommitted, self._world.audit.overcommitted[:5]
         outcomes = await self._world.extender.metric("gpu_extender_binds_total")
@@ -79,7 +106,7 @@ VERBS: Final = {name.replace("_", " ") for name in dir(Story) if not name.starts
 
 async def play(scenario: Scenario, plane: ControlPlane, folder: Path, *, lock: str = "none") -> Json:
     """Run a scenario on a control plane; the figures. Raises AssertionError, with the evidence in `folder`."""
-    options = ["--lock-mode", lock, *scenario.options]
+    options = ["--lock-mode", lock, *(["--preemption", "evict"] if scenario.evicts else []), *scenario.options]
     seconds = scenario.lease_seconds
     if seconds is not None:
         options += ["--lease-duration", f"{seconds:g}", "--lease-retry", f"{seconds / 10:g}"]

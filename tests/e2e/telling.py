@@ -20,6 +20,8 @@ Json = dict[str, Any]
 _T = TypeVar("_T")
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 QUOTAS: Final = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
+BUDGETS: Final = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 WITHIN_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.1
 
@@ -37,6 +39,8 @@ class Telling:
         self._figures: Json = {}
         self._applied: list[Json] = []
         self._measuring: tuple[float, Json] = (0.0, {})
+        self._deleted: set[str] = set()  # UIDs of pods that a step deleted before anybody else did
+        self._victims: list[str] | None = None  # names of those that others should have had deleted so far
 
     @property
     def _kube(self) -> Kube:
@@ -64,6 +68,10 @@ class Telling:
         audit = self._world.audit
         found = audit.pods.get(self._uids[name]) if name in self._uids else audit.pod(name)
         return found or {"spec": {}, "metadata": {}}
+
+    def _have_gone(self) -> list[str]:
+        """The names of the pods that no step, but somebody else, has had deleted so far, sorted."""
+        return sorted(name for uid, name in self._world.audit.went.items() if uid not in self._deleted)
 
     def _node(self, name: str) -> str | None:
         node: str | None = self._pod(name)["spec"].get("nodeName")

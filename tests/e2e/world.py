@@ -27,6 +27,7 @@ from tests.e2e.webhook import BindingWebhook
 Json = dict[str, Any]
 NAMESPACE: Final = "default"
 _CLEAN_SECONDS: Final = 30.0
+_READY_SECONDS: Final = 180.0
 _PATCHES: Final = {"Content-Type": "application/merge-patch+json"}
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
@@ -159,7 +160,7 @@ class World:
         self.plane.start_scheduler(configuration, self.folder / "kube-scheduler.log")
 
     def _wait_ready(self) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + _READY_SECONDS
         while not any(extender.is_ready() for extender in self.extenders):
             if time.monotonic() > end:
                 raise RuntimeError(f"no extender is ready:\n{self.extenders[0].child.last_words()}")

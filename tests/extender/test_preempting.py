@@ -73,6 +73,41 @@ async def test_both_encodings_get_the_same_answer_and_an_empty_list_is_filled() 
         assert await answer(client, mixed) == {"n1": ["a"]}
 
 
+async def test_a_uid_that_is_not_known_stays_and_helps_nobody() -> None:
+    async with serving(node("n1"), node("n2"), low("a", "n1"), low("b", "n2", priority=HIGH)) as client:
+        assert await answer(client, body(high(), {"n1": ["a", "ghost"]})) == {"n1": ["a", "ghost"]}
+        # Of a node where nobody helps an unknown pod is no answer either, and a pod is a victim on its own node alone.
+        assert await answer(client, body(high(), {"n2": ["ghost"]})) == {}
+        assert await answer(client, body(high(), {"n2": ["a"]})) == {}
+        assert await answer(client, body(high(), {"n1": ["ghost"]})) == {"n1": ["a", "ghost"]}
+
+
+async def test_with_both_encodings_in_one_body_that_of_uids_decides() -> None:
+    objects = [node("n1"), node("n2"), low("a", "n1"), low("b", "n2")]
+    async with serving(*objects) as client:
+        whole = {"n2": {"Pods": [objects[3]], "NumPDBViolations": 0}}
+        question = body(high(), {"n1": ["a"]}) | {"NodeNameToVictims": whole}
+        assert await answer(client, question) == {"n1": ["a"]}
+        # Nothing is offered then, whatever the other map says.
+        assert await answer(client, question | {"NodeNameToMetaVictims": {}}) == {}
+        assert await answer(client, question | {"NodeNameToMetaVictims": None}) == {"n2": ["b"]}
+        # Each list may have pods of either kind.
+        pods = [{"UID": "uid-a"}, objects[2], None, {}, {"metadata": {}}, {"UID": ""}]
+        for key in ("NodeNameToMetaVictims", "NodeNameToVictims"):
+            assert await answer(client, {"Pod": high(), key: {"n1": {"Pods": pods}}}) == {"n1": ["a"]}
+
+
+async def test_among_thousands_of_nodes_those_that_help_are_found() -> None:
+    # Most are not known, and of the known ones all but two have victims that do not help.
+    helped, in_vain = [f"n{at}" for at in (7, 301)], [f"n{at}" for at in range(400, 440)]
+    objects = [node(name) for name in (*helped, *in_vain)]
+    objects += [low(f"a-{name}", name) for name in helped]
+    objects += [low(f"a-{name}", name, priority=HIGH) for name in in_vain]
+    offered = {f"n{at}": [f"a-n{at}", *(f"ghost-{at}-{number}" for number in range(19))] for at in range(5_000)}
+    async with serving(*objects) as client:
+        assert await answer(client, body(high(), offered)) == {name: offered[name] for name in helped}
+
+
 async def test_a_node_that_has_room_already_is_no_answer() -> None:
     async with serving(node("n1"), low("a", "n1", memory=100)) as client:
         assert await answer(client, body(high(), {"n1": ["a"], "n2": []})) == {"n1": ["a"]}

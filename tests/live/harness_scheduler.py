@@ -171,9 +171,17 @@ class SchedulingQueue:
     events of others have come too early. A refused pod is asked about twice, because of the scheduler's own condition.
     """
 
-    def __init__(self, scheduler: Scheduler, objects: Objects, error_backoff_seconds: float = 0.05) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        objects: Objects,
+        error_backoff_seconds: float = 0.05,
+        idle_seconds: float = 0.002,
+    ) -> None:
+        """`idle_seconds`: how often it looks for pods to schedule while there is none."""
         self._scheduler = scheduler
         self._objects = objects
+        self._idle_seconds = idle_seconds
         self._error_backoff_seconds = error_backoff_seconds
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._seen: dict[str, str] = {}  # name -> resourceVersion at its last cycle
@@ -195,7 +203,7 @@ class SchedulingQueue:
                 try:
                     name = self._queue.get_nowait()
                 except asyncio.QueueEmpty:
-                    await passes(0.002)
+                    await passes(self._idle_seconds)
                     continue
                 await self._cycle(name, tasks)
 

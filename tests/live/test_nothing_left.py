@@ -12,7 +12,9 @@ from accounting.answers import Claims
 from extender.cluster import Cluster
 from extender.config import Settings
 from extender.kube.events import EventRecorder
-from extender.live.hooks import LiveHooks
+from extender.live.binding import PodReader
+from extender.live.evicting import Evictor, EvictSettings
+from extender.live.hooks import LiveHooks, Refused
 from extender.live.leading import SoleLeader
 from extender.live.refusals import RefusalReporter
 from extender.live.waking import Waker
@@ -41,8 +43,12 @@ async def test_pods_that_were_only_asked_about_leave_no_more_than_is_remembered(
         waker = Waker(cluster, client, leadership.is_leader)
         cluster.events.over.subscribe(lambda event: waker.forget(event.uid))
         informer = PodInformer(cluster)
-        refusals = RefusalReporter(EventRecorder(client, "test"))
-        hooks = LiveHooks(cluster, informer, waker, leadership, lambda: True, lambda: 0.0, refusals)
+        events, reader = EventRecorder(client, "test"), PodReader(client, cluster, informer)
+        evicts = EvictSettings(evicts=True)
+        evictor = Evictor(cluster, client, leadership, reader, events, leadership.is_leader, evicts)
+        cluster.events.over.subscribe(lambda event: evictor.forget(event.uid))
+        refused = Refused(waker, evictor, RefusalReporter(events))
+        hooks = LiveHooks(cluster, informer, refused, leadership, lambda: True, lambda: 0.0)
         verbs = Verbs(cluster, hooks)
         for number in range(QUESTIONS):
             # Every second one fits nowhere, so that some are claimed and some are waited with.
@@ -56,9 +62,10 @@ async def test_pods_that_were_only_asked_about_leave_no_more_than_is_remembered(
         assert sum(facts.resource_version == "7" for _, facts in registry.unbound()) == REMEMBERED
         assert registry.claims is not None
         assert len(registry.claims) == REMEMBERED / 2
-        assert len(waker._refused) == REMEMBERED / 2
+        assert len(waker._refused) == len(evictor._wants) == REMEMBERED / 2
         for number in range(0, QUESTIONS - REMEMBERED, 50):
             assert paths_to(f"uid-p{number}", registry) == paths_to(f"uid-p{number}", waker) == []
+            assert paths_to(f"uid-p{number}", evictor) == []
 
 
 def _told(made: Json) -> str:

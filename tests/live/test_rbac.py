@@ -19,9 +19,11 @@ from extender.config import Settings
 from extender.kube.events import EventRecorder, EventSettings, PodRef
 from extender.live.leading.lease import LeaseSettings
 from extender.live.watching.handshakes import HandshakeKeeper
+from tests.apiserver.beside import Beside
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import bound, node, pod, quota
 from tests.live.harness import Bench, Extender, eventually, live_settings, running
+from tests.live.harness_evicting import HIGH, evicting, holder, is_bound, notes, queue, with_priority
 from tests.live.harness_waking import refuse, woken
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -86,8 +88,8 @@ async def everything(bench: Bench) -> None:
         kube.annotate_node("n1", {"hami.io/mutex.lock": None})
         await bench.scheduler.bind(kube.create(pod(f"conflict-{resource[:4]}")), "n1")
     await refuse(bench, pod("waiting", memory=1000))
-    for holder in ("holder", "placed", "conflict-node", "conflict-pods"):
-        kube.delete_pod(holder)
+    for name in ("holder", "placed", "conflict-node", "conflict-pods"):
+        kube.delete_pod(name)
     await eventually(lambda: "waiting" in woken(bench), "the refused pod is woken")
     # A difference from the API server: each kind of object is read again.
     for resource in ("pods", "nodes", "resourcequotas"):
@@ -111,6 +113,16 @@ async def test_the_extender_may_do_what_it_does_and_nothing_else() -> None:
         await eventually(lambda: bench.api.requests.count(resource="leases", method="PUT") > 0)
         await everything(bench)
         assert requested(bench.api) == rules_of(EXTENDER, "live/rbac.yaml")
+
+
+async def test_who_evicts_may_do_that_as_well_and_nothing_else() -> None:
+    async with running(node("n1"), holder("low"), settings=evicting()) as bench, Beside() as beside:
+        beside.start(queue(bench).run())
+        bench.kube.create(with_priority(pod("high", memory=500), HIGH))
+        await is_bound(bench, "high")
+        await eventually(lambda: "Preempted" in notes(bench))
+        further = requested(bench.api) - rules_of(EXTENDER, "live/rbac.yaml")
+    assert further == rules_of(EXTENDER, "evict/rbac.yaml")
 
 
 async def test_who_follows_the_schedulers_lease_reads_it_only() -> None:
@@ -199,6 +211,6 @@ def _comments(path: str) -> Iterator[list[str]]:
         block = [*block[-1:], line]
 
 
-@pytest.mark.parametrize("path", ["live/rbac.yaml", "install/second-scheduler/rbac.yaml"])
+@pytest.mark.parametrize("path", ["live/rbac.yaml", "install/second-scheduler/rbac.yaml", "evict/rbac.yaml"])
 def test_every_rule_says_what_it_is_for(path: str) -> None:
     assert list(_comments(path)) == []

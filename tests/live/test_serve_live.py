@@ -16,7 +16,7 @@ from extender.cli import _parser, main
 from extender.commands.serve_live import live_settings
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
-from tests.extender.objects import Json, listed, node, pod
+from tests.extender.objects import Json, bound, listed, node, pod
 from tests.live.harness import Kube, eventually
 from tests.live.leader_harness import holder_of, lease_of, write_lease
 from tests.live.process_harness import LONG, QUICK, refusal, serving, started
@@ -176,6 +176,10 @@ async def test_the_next_one_takes_over_from_one_that_was_killed(tmp_path: Path) 
         (("--kubeconfig", "GOOD", "--lease-retry", "0"), "--lease-retry: 0: must be above 0"),
         (("--kubeconfig", "GOOD", "--journal", "NOWHERE/journal"), "--journal"),
         (("--kubeconfig", "GOOD", "--port", "99999"), "--port"),
+        (("--kubeconfig", "GOOD", "--preemption", "kill"), "--preemption"),
+        (("--kubeconfig", "GOOD", "--preemption-timeout", "0"), "--preemption-timeout: 0: must be above 0"),
+        (("--kubeconfig", "GOOD", "--preemption-evictions-per-minute", "-1"), "--preemption-evictions-per-minute"),
+        (("--kubeconfig", "GOOD", "--preemption-stop-file", ""), "--preemption-stop-file"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(
@@ -219,3 +223,28 @@ async def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         line = await refusal("serve", "--kubeconfig", kubeconfig, "--port", str(taken.getsockname()[1]))
     assert line.startswith("error: --bind-address, --port: 127.0.0.1:")
+
+
+# -- evicting ---------------------------------------------------------------------------------------------------------
+
+
+async def test_it_evicts_if_the_option_says_so_and_only_then(tmp_path: Path) -> None:
+    low, stop = bound("low", "n1", "GPU-n1-0", 900), tmp_path / "stop"
+    low["spec"] |= {"priority": 0, "terminationGracePeriodSeconds": 0}
+    async with ApiServer() as api:
+        api.load([node("n1"), low])
+        kubeconfig = write_kubeconfig(tmp_path / "kc", api.url)
+        made = pod("high", memory=500)
+        made["spec"]["priority"] = 1000
+        made = Kube(api).create(made)
+        for options in ((), ("--preemption", "evict", "--preemption-stop-file", str(stop))):
+            async with serving(kubeconfig, *LONG, "--no-leader-elect", *options) as extender:
+                await extender.answers("/readyz", 200)
+                assert (await extender.post("/filter", asked(made)))["NodeNames"] == []
+                if options:
+                    await eventually(lambda: api.requests.count(resource="pods/eviction") == 1)
+                    await eventually(lambda: len(Kube(api).pods()) == 1)
+                    assert (await extender.post("/bind", binding(Kube(api).pod("high")))) == {"Error": ""}
+                assert api.requests.count(resource="pods/eviction") == len(options) // 4
+                assert await extender.stop() == 0
+        assert Kube(api).node_of("high") == "n1"

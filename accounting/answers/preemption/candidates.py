@@ -5,7 +5,7 @@ arrays or objects of the API. Invariants: a pod of equal or higher priority, a p
 leaving are never victims; unknown requests of a pod prove nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -93,6 +93,23 @@ def evictable(preemptor: Preemptor, pods: Sequence[NodePod]) -> list[NodePod]:
     own = preemptor.pod.namespace if preemptor.over_quota else None
     found = [pod for pod in pods if may_evict(preemptor, pod) and (own is None or pod.record.namespace == own)]
     return sorted(found, key=importance)
+
+
+def leaving_for(occupied: Occupied, named: Iterable[tuple[int, Collection[str]]]) -> Occupied:
+    """Return a node where those who are to go are leaving already.
+
+    `named`: priorities of preemptors, each with the UIDs of its victims. Who may not be evicted for one stays.
+    """
+    going = {uid: priority for priority, uids in sorted(named, key=lambda each: each[0]) for uid in uids}
+    if not going:
+        return occupied
+    pods = tuple(
+        pod._replace(standing=Standing.LEAVING)
+        if pod.standing is Standing.EVICTABLE and pod.priority < going.get(pod.uid, pod.priority)
+        else pod
+        for pod in occupied.pods
+    )
+    return occupied._replace(pods=pods)
 
 
 def importance(pod: NodePod) -> tuple[int, int, str]:

@@ -43,7 +43,9 @@ class RoomCheck:
         return any(self._of(pod))
 
     def suffices(self, pods: Iterable[NodePod]) -> bool:
-        """Whether there is room once these pods are gone."""
+        """Whether there is room once these are gone."""
+        if not self._short:
+            return True
         given = [self._of(pod) for pod in pods]
         sums = map(sum, zip(*given, strict=True)) if given else (0 for _ in self._short)
         return all(amount <= total for amount, total in zip(self._short.values(), sums, strict=True))

@@ -90,10 +90,10 @@ class NodeSearch:
         self._search: Search | None = None
 
     def masks(self) -> Masks:
-        """Return (set, candidate): which candidates are gone in each set that is asked about."""
-        masks = np.zeros((len(self.asked), len(self._candidates)), np.bool_)
-        for mask, chosen in zip(masks, self.asked, strict=True):
-            mask[list(chosen)] = True
+        """Return (set, candidate): who is gone in each set that is asked about."""
+        size = len(self._candidates)
+        masks = np.zeros((len(self.asked), size), np.bool_)
+        masks.ravel()[[number * size + at for number, chosen in enumerate(self.asked) for at in chosen]] = True
         return masks
 
     def records(self, chosen: Set) -> list[PodRecord]:

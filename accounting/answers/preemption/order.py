@@ -11,8 +11,8 @@ from typing import NamedTuple
 from accounting.answers.preemption.candidates import NodePod, importance
 from accounting.pod_info import NOT_STARTED
 
-#: Added to every priority in the sum, so that a further pod of negative priority never makes a set cheaper.
-_OFFSET = 2**31
+#: Added to every priority in the sum, so that a set is never cheaper for a further pod of negative priority.
+OFFSET = 2**31
 
 
 class Cost(NamedTuple):
@@ -34,7 +34,7 @@ class Cost(NamedTuple):
     uids: tuple[str, ...]
 
 
-NOTHING = Cost(0, -_OFFSET, 0, 0, 0, 0, 0, -NOT_STARTED, ())
+NOTHING = Cost(0, -OFFSET, 0, 0, 0, 0, 0, -NOT_STARTED, ())
 
 
 def cost_of(victims: Sequence[NodePod], allowed: Sequence[int]) -> Cost:
@@ -46,7 +46,7 @@ def cost_of(victims: Sequence[NodePod], allowed: Sequence[int]) -> Cost:
     return Cost(
         violations(victims, allowed),
         highest,
-        sum(pod.priority + _OFFSET for pod in victims),
+        sum(pod.priority + OFFSET for pod in victims),
         len(victims),
         sum(use.slots for use in uses),
         sum(use.memory for use in uses),

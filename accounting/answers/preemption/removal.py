@@ -48,22 +48,27 @@ def removal_of(
 
 def amounts_of(snapshot: Snapshot, positions: Mapping[str, int], pods: Sequence[PodRecord]) -> Int64Array:
     """Return (pod, number): what each pod adds to a node; see `Removal.amounts`."""
-    devices, vendors = snapshot.devices, len(snapshot.vendors)
-    amounts = np.zeros((len(pods), devices * _PER_CARD + vendors + 1), np.int64)
-    for own, record in zip(amounts, pods, strict=True):
+    counts = snapshot.devices * _PER_CARD
+    size = counts + len(snapshot.vendors) + 1
+    numbers = [0] * (len(pods) * size)
+    for start, record in zip(range(0, len(numbers), size), pods, strict=True):
         for uuid, slots, memory, cores, exclusive, crowded in record.held:
             position = positions.get(uuid)
             if position is not None:
-                at = position * _PER_CARD
-                own[at : at + 5] += (slots, memory, cores, exclusive, 1 + crowded)
+                at = start + position * _PER_CARD
+                numbers[at] += slots
+                numbers[at + 1] += memory
+                numbers[at + 2] += cores
+                numbers[at + 3] += exclusive
+                numbers[at + 4] += 1 + crowded
         for vendor, peak, _ in record.vendor_totals:
-            own[devices * _PER_CARD + snapshot.vendors[vendor]] += peak.count
+            numbers[start + counts + snapshot.vendors[vendor]] += peak.count
         if record.blocks is not None:
             named = [positions[uuid] for uuid in record.blocks if uuid in positions]
             for position in named:
-                own[position * _PER_CARD + 5] += 1
-            own[-1] += not named
-    return amounts
+                numbers[start + position * _PER_CARD + 5] += 1
+            numbers[start + size - 1] += not named
+    return np.array(numbers, np.int64).reshape(len(pods), size)
 
 
 def sum_of(snapshot: Snapshot, positions: Mapping[str, int], pods: Sequence[PodRecord]) -> Int64Array:

@@ -8,19 +8,17 @@ Two kinds of sets are left out: those without a pod that is cheaper than one of 
 that free more cards than the pod can use, since some victim then frees a card for nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from heapq import heappop, heappush
-from itertools import accumulate
-from operator import and_
+from heapq import heapify, heappop, heappush
+from operator import and_, or_
 
 from accounting.answers.preemption.candidates import NodePod
-from accounting.answers.preemption.order import Cost, cost_of, violations
+from accounting.answers.preemption.order import violations
+from accounting.answers.preemption.packed_costs import PackedCosts
 
 #: Places in the list of candidates, in ascending order, apart from those that are in every set.
 Set = tuple[int, ...]
-
-_LEAST = -(2**31)
 
 
 class Ways:
@@ -39,22 +37,23 @@ class Ways:
         self._allowed = allowed
         self._required = frozenset(required)
         self._budgets = any(pod.budgets for pod in candidates)
-        self._freed = [_freed(pod) for pod in candidates]
-        # What the cheapest pod at or after a place adds to the sum of priorities.
-        adds = [pod.priority - _LEAST for pod in candidates]
-        self._least_after = [*reversed(list(accumulate(reversed(adds), min))), 0]
+        self._costs = PackedCosts(candidates)
         self._twin = _cheaper_twins(candidates, alike)
-        self._cards: Sequence[int] | None = None
+        self._cards: Sequence[int] = ()
         self._most_cards = 0
-        # A set with its cost, or (True) a placeholder for all sets that have one pod more.
-        self._heap: list[tuple[Cost, bool, Set, int]] = []
+        # Violations and packed cost of a set, or of the promise (True) of all sets that have one pod more.
+        self._heap: list[tuple[int, int, bool, Set, int]] = []
         if required:
-            self._push(cost_of([candidates[at] for at in required], allowed), required, 0)
+            cost = sum(self._costs.adds[at] for at in required) + self._costs.leads[min(required)]
+            self._heap.append((self._violations(required), cost, False, required, 0))
             return
         for at, pod in enumerate(candidates):
             # The first pod of a set is its most important one.
-            if pod.priority >= lowest:
-                self._push(cost_of([pod], allowed), (at,), at + 1)
+            cheaper = self._twin[at]
+            if pod.priority >= lowest and (cheaper is None or cheaper > at):
+                cost = self._costs.adds[at] + self._costs.leads[at]
+                self._heap.append((self._violations((at,)), cost, False, (at,), at + 1))
+        heapify(self._heap)
 
     def keep_to_cards(self, cards: Sequence[int], most: int) -> None:
         """Leave out sets that free more than so many cards. `cards`: what each candidate frees, as bits."""
@@ -63,60 +62,71 @@ class Ways:
     def next(self, most: int) -> list[Set]:
         """Return the next sets, cheapest first; an empty list only at the end."""
         batch: list[Set] = []
-        while self._heap and len(batch) < most:
-            cost, is_promise, chosen, following = heappop(self._heap)
+        heap, twin = self._heap, self._twin
+        while heap and len(batch) < most:
+            violated, cost, is_promise, chosen, following = heappop(heap)
             if is_promise:
                 self._extend(cost, chosen, following)
                 continue
-            self._promise(cost, chosen, following)
-            if all(self._twin[at] in (None, *chosen) for at in chosen):
+            if following < len(self._pods):
+                # Where the cheapest of the sets with one pod more may come.
+                heappush(heap, (violated, cost + self._costs.least_after[following], True, chosen, following))
+            for at in chosen:
+                cheaper = twin[at]
+                if cheaper is not None and cheaper not in chosen:
+                    break
+            else:
                 batch.append(chosen)
         return batch
 
-    def _promise(self, cost: Cost, chosen: Set, following: int) -> None:
-        """Queue the sets with one pod more, at the least cost that any of them may have."""
-        if following < len(self._pods):
-            least = cost._replace(total=cost.total + self._least_after[following], number=cost.number + 1)
-            heappush(self._heap, (least, True, chosen, following))
+    def _extend(self, least: int, chosen: Set, following: int) -> None:
+        costs, required, violations = self._costs, self._required, 0
+        before = least - costs.least_after[following]
+        lead = min(chosen)
+        for at in self._joining(chosen, following):
+            larger = (*chosen, at)
+            cost = before + costs.adds[at]
+            if required and at < lead:
+                cost += costs.leads[at] - costs.leads[lead]
+            if self._budgets:
+                violations = self._violations(larger)
+            heappush(self._heap, (violations, cost, False, larger, at + 1))
 
-    def _extend(self, least: Cost, chosen: Set, following: int) -> None:
-        before = least.total - self._least_after[following]
-        for at in range(following, len(self._pods)):
-            if at in self._required:
+    def _joining(self, chosen: Set, following: int) -> Iterator[int]:
+        """Return the pods that may be the next one of a set.
+
+        A set that passes over a cheaper twin has it after the others or not at all, so nobody after it may come before.
+        """
+        twin, required = self._twin, self._required
+        last = len(self._pods) - 1
+        for at in chosen:
+            cheaper = twin[at]
+            if cheaper is not None and following <= cheaper < last and cheaper not in chosen:
+                last = cheaper
+        fits_beside = self._fits_beside(chosen)
+        for at in range(following, last + 1):
+            if at in required or not fits_beside(at):
                 continue
-            larger, pod, (slots, memory, cores) = (*chosen, at), self._pods[at], self._freed[at]
-            if self._is_too_wide(larger):
-                continue
-            if self._required or not least.uids:
-                cost = cost_of([self._pods[each] for each in larger], self._allowed)
-            else:
-                # The first pod has the highest priority, and among equals the earliest start.
-                cost = Cost(
-                    violations([self._pods[each] for each in larger], self._allowed) if self._budgets else 0,
-                    least.highest,
-                    before + pod.priority - _LEAST,
-                    least.number,
-                    least.slots + slots,
-                    least.memory + memory,
-                    least.cores + cores,
-                    least.started,
-                    tuple(sorted((*least.uids, pod.uid))),
-                )
-            self._push(cost, larger, at + 1)
+            cheaper = twin[at]
+            if cheaper is None or cheaper > at or cheaper in chosen:
+                yield at
 
-    def _push(self, cost: Cost, chosen: Set, following: int) -> None:
-        heappush(self._heap, (cost, False, chosen, following))
+    def _fits_beside(self, chosen: Set) -> Callable[[int], bool]:
+        """Return a function that says whether a set with one pod more frees few enough cards."""
+        cards, most = self._cards, self._most_cards
+        if not cards:
+            return lambda _: True
+        sets = [cards[at] for at in chosen if at not in self._required and cards[at]]
+        union = reduce(or_, sets, 0)
 
-    def _is_too_wide(self, chosen: Set) -> bool:
-        if self._cards is None:
-            return False
-        sets = [self._cards[at] for at in chosen if at not in self._required and self._cards[at]]
-        return not _coverable(sets, self._most_cards)
+        def fits(at: int) -> bool:
+            own = cards[at]
+            return not own or (union | own).bit_count() <= most or _coverable([*sets, own], most)
 
+        return fits
 
-def _freed(pod: NodePod) -> tuple[int, int, int]:
-    uses = pod.record.held
-    return sum(use.slots for use in uses), sum(use.memory for use in uses), sum(use.cores for use in uses)
+    def _violations(self, chosen: Set) -> int:
+        return violations([self._pods[at] for at in chosen], self._allowed) if self._budgets else 0
 
 
 def _coverable(sets: list[int], most: int) -> bool:

@@ -6,5 +6,6 @@ It must not know HTTP servers.
 from extender.live.binding.attempt import BindSettings
 from extender.live.binding.binder import Binder
 from extender.live.binding.latebindings import LateBindings
+from extender.live.binding.reader import PodReader
 
-__all__ = ["BindSettings", "Binder", "LateBindings"]
+__all__ = ["BindSettings", "Binder", "LateBindings", "PodReader"]

@@ -12,7 +12,7 @@ import numpy as np
 from accounting.answers import Placement, allocate_in, claim_of, feasible_on, hold_claim, raw_request
 from accounting.holdings import Total, pod_total
 from accounting.pod import Allocation, Pod
-from accounting.quota import QuotaCheck
+from accounting.quota import Budget, QuotaCheck
 from accounting.quota_scope import Selector
 from accounting.state import BoolArray, NamespaceSums, charge_names
 from accounting.vendor_part import requested_vendors, rows_of
@@ -36,6 +36,8 @@ class Simulation:
         self._snapshot = cluster.cache.snapshot()
         self._positions = [dict(cluster.cache.positions(name)) for name in self._nodes]
         self._view = self._snapshot.take(self._snapshot.rows_of(self._nodes))
+        keeping = set(cluster.nominations.nodes())
+        self._keeping = np.array([name in keeping for name in self._nodes], np.bool_)
         self._promised = NamespaceSums()  # what the held pods will be charged
         self._promised_raw: Counter[tuple[str, str]] = Counter()  # node or namespace, raw key -> units of held pods
 
@@ -44,13 +46,21 @@ class Simulation:
         quota = self._quota_check(pod)
         if not self._nodes or quota.exceeded:
             return None
-        columns = np.flatnonzero(feasible_on(self._view, pod, self._snapshot, quota.budget) & self._has_raw_room(pod))
+        feasible = feasible_on(self._view, pod, self._snapshot, quota.budget)
+        for column in np.flatnonzero(feasible & self._keeping).tolist():
+            feasible[column] = self._fits_beside_kept(pod, column, quota.budget)
+        columns = np.flatnonzero(feasible & self._has_raw_room(pod))
         if not len(columns):
             return None
         column = int(columns[0])
         uuids = {position: uuid for uuid, position in self._positions[column].items()}
         placement = allocate_in(self._view.take(columns[:1]), pod, self._snapshot, uuids, quota.budget)
         return None if placement is None else Placed(pod, column, placement)
+
+    def _fits_beside_kept(self, pod: Pod, column: int, budget: Budget | None) -> bool:
+        """Whether a pod fits on a node beside what is kept there for pods that go before it."""
+        alone = self._cluster.nominations.of_node(pod, self._nodes[column])
+        return alone is None or bool(feasible_on(alone, pod, alone, budget)[0])
 
     def hold(self, placed: Placed) -> None:
         """Count a pod as if it were there."""

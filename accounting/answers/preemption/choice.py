@@ -1,0 +1,107 @@
+"""On which of many nodes a pod should find room, and whom that takes.
+
+Why it exists: where kube-scheduler never asks, nobody names nodes, so the cheapest set of all is wanted. It must not
+evict. Invariants: of all nodes the answer is the one with the cheapest set, up to the number of nodes that are
+searched; where waiting is enough on any of those, nobody has to go; between two steps the state may change, and the
+search judges what is then.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple
+
+from accounting.answers.preemption.candidates import Preemptor
+from accounting.answers.preemption.node_search import NoVictims, Offer
+from accounting.answers.preemption.preempt import preempt
+from accounting.answers.preemption.ranking import Ranked, rank
+from accounting.answers.preemption.search import Victims
+from accounting.answers.preemption.table import VictimTable
+from accounting.state import Rows, Snapshot
+
+#: What is searched in one step, in the measure of `_effort`; the first nodes mostly have the answer.
+_AT_FIRST, _AT_ONCE = 2, 8
+#: What is searched at most: 96 nodes where one pod is enough, of which a few mostly do, 24 where two have to go.
+MOST_EFFORT = 96
+
+
+class Chosen(NamedTuple):
+    """The cheapest set of all."""
+
+    node: str
+    victims: Victims
+    limited: bool = False
+    """Other nodes might have a cheaper one: too many came into question."""
+
+
+Look = Callable[[Sequence[int]], tuple[Snapshot, list[Offer]]]
+"""Returns the state as it is now, and what is on those of these rows that are known."""
+
+#: Yields where something else may run.
+Choice = Generator[None, None, Chosen | NoVictims]
+
+
+def choose(
+    snapshot: Snapshot,
+    preemptor: Preemptor,
+    rows: Rows,
+    table: VictimTable,
+    look: Look,
+    allowed: Sequence[int] = (),
+    most_effort: int = MOST_EFFORT,
+) -> Choice:
+    """Return the node and the victims, or why there are none.
+
+    `table`: the pods on all nodes, which must not change meanwhile. `allowed`: disruptions that each
+    PodDisruptionBudget allows, by its number.
+    """
+    best: Chosen | None = None
+    batch: list[int] = []
+    spent, at_once, effort = 0, _AT_FIRST, 0
+    for ranked in rank(snapshot, preemptor, table, allowed, rows):
+        if ranked is None:
+            yield
+            continue
+        if best is not None and ranked.bound is not None and ranked.bound.is_above(best.victims.cost):
+            break
+        spent, effort = spent + _effort(ranked), effort + _effort(ranked)
+        if spent > most_effort:
+            best = best and best._replace(limited=True)
+            break
+        batch.append(ranked.row)
+        if effort < at_once:
+            continue
+        yield
+        found = _searched(preemptor, batch, look, allowed)
+        if found is NoVictims.WAIT:
+            return NoVictims.WAIT
+        at_once, batch, effort = _AT_ONCE, [], 0
+        best = _cheaper(best, found)
+    yield
+    found = _searched(preemptor, batch, look, allowed)
+    if found is NoVictims.WAIT:
+        return NoVictims.WAIT
+    return _cheaper(best, found) or NoVictims.NOT_ENOUGH
+
+
+def _effort(ranked: Ranked) -> int:
+    """Return how long it takes to search a node, in the time for one where one pod is enough."""
+    return 1 if ranked.bound is None else ranked.bound.number**2
+
+
+def _cheaper(best: Chosen | None, found: Chosen | NoVictims) -> Chosen | None:
+    if isinstance(found, NoVictims) or (best is not None and best.victims.cost <= found.victims.cost):
+        return best
+    return found._replace(limited=best is not None and best.limited)
+
+
+def _searched(preemptor: Preemptor, rows: Sequence[int], look: Look, allowed: Sequence[int]) -> Chosen | NoVictims:
+    """Return the cheapest set on some nodes; WAIT if on one of them waiting is enough."""
+    if not rows:
+        return NoVictims.NOT_ENOUGH
+    now, offers = look(rows)
+    best: Chosen | None = None
+    for offer, outcome in zip(offers, preempt(now, preemptor, offers, allowed), strict=True):
+        if outcome is NoVictims.WAIT:
+            return NoVictims.WAIT
+        if isinstance(outcome, Victims):
+            best = _cheaper(best, Chosen(offer.occupied.node, outcome))
+    return best or NoVictims.NOT_ENOUGH

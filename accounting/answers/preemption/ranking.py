@@ -1,0 +1,330 @@
+"""Nodes in the order in which the cheapest set of victims may be on them, before any set is tried.
+
+Why it exists: trying sets takes a millisecond a node, so of 10,000 nodes only those are searched whose cheapest set can
+be the cheapest of all. It must not try sets. Invariant: no set on a node costs less than the node's bound, whatever
+else is kept or forbidden there. All tests are necessary ones: each forgets something that could only be in the way.
+
+    would the pod fit with nobody gone but those who leave? -> the node's bound is nothing
+    with everybody gone whom the budgets allow, else with everybody: up to which priority does it take? (`by_level`)
+        of these, the lowest first, those that one pod may free: by what it frees, its start, its UID
+        then the others, by the number of pods that it takes at least
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from accounting.answers.filter import feasible_on, hopeless
+from accounting.answers.preemption.candidates import Preemptor
+from accounting.answers.preemption.order import OFFSET, Cost
+from accounting.answers.preemption.table import Field, VictimTable, uid_number
+from accounting.cards import wanted_memory
+from accounting.demand import Demand
+from accounting.holdings import EXCLUSIVE_CORES
+from accounting.pod import DeviceRequest
+from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
+
+#: Rows that are judged at a stretch.
+_STRETCH = 4096
+#: Of larger amounts the order does not matter: one of them is enough for any card.
+_MOST_IN_ORDER = 2**36
+_PER_CARD = ("slots", "memory", "cores", "exclusive", "holders")
+_FIELDS = (Field.SLOTS, Field.MEMORY, Field.CORES, Field.EXCLUSIVE, Field.HOLDERS)
+_FREED = (Field.FREED_SLOTS, Field.FREED_MEMORY, Field.FREED_CORES, Field.STARTED, Field.UID)
+
+
+class Bound(NamedTuple):
+    """What a set of victims costs at least; in the order of `Cost`. None: nothing is known beyond this."""
+
+    violations: int
+    highest: int
+    total: int
+    number: int
+    freed: "_Freed | None" = None
+    """Of a single victim."""
+
+    def is_above(self, cost: Cost) -> bool:
+        """Whether every set with this bound costs more than one with that cost."""
+        own, other = self[:4], cost[:4]
+        if own != other or self.freed is None:
+            return own > other
+        return self.freed > _Freed(cost.slots, cost.memory, cost.cores, cost.started, uid_number(cost.uids[0]))
+
+
+class _Freed(NamedTuple):
+    """What a single pod frees, and what decides beyond that."""
+
+    slots: int
+    memory: int
+    cores: int
+    started: int
+    uid: int
+
+
+class Ranked(NamedTuple):
+    """A node's row and its bound; None: perhaps nobody has to go."""
+
+    row: int
+    bound: Bound | None
+
+
+Ranking = Iterator[Ranked | None]
+"""Yields nodes in the order of their bounds, and None where something else may run."""
+_Work = Generator[None, None, BoolArray]
+
+
+def rank(snapshot: Snapshot, preemptor: Preemptor, table: VictimTable, allowed: Sequence[int], rows: Rows) -> Ranking:
+    """Rank these rows. The table must not change meanwhile."""
+    rows = rows[~hopeless(Demand.of(preemptor.pod), snapshot)[rows]]
+    yield None
+    question = _Question(snapshot, preemptor, table, allowed)
+    yield None
+    fits = question.fit_now()[rows]
+    for row in rows[fits].tolist():
+        yield Ranked(row, None)
+    rest = question.worth_asking(rows[~fits])
+    for violations, among in enumerate(question.classes()):
+        unable = np.ones(snapshot.columns, np.bool_)
+        for group in question.by_level(rest, among):
+            if group is None:
+                yield None
+                continue
+            unable[group[0]] = False
+            yield from question.ranked(*group, among, violations)
+        rest = rest[unable[rest]]
+
+
+class _Question:
+    """One pod's question about many nodes. Entries are given by their places in the table, which must not change."""
+
+    def __init__(self, snapshot: Snapshot, preemptor: Preemptor, table: VictimTable, allowed: Sequence[int]) -> None:
+        self._snapshot = snapshot
+        self._preemptor = preemptor
+        self._is_over_quota = preemptor.over_quota
+        self._all = entries = table.entries
+        # A row that came after the snapshot is not judged by it.
+        known = (entries[Field.ROW] >= 0) & (entries[Field.ROW] < snapshot.columns)
+        known &= entries[Field.POSITION] < snapshot.devices
+        leaves = entries[Field.LEAVING] > 0
+        self._leaving = np.flatnonzero(known & leaves)
+        may_go = known & ~leaves & (entries[Field.PRIORITY] < preemptor.priority)
+        if self._is_over_quota:
+            may_go &= entries[Field.NAMESPACE] == table.namespace(preemptor.pod.namespace)
+        self._may_go = np.flatnonzero(may_go)
+        self._allowed = allowed
+        self._requests = [each for one in preemptor.pod.containers for each in one.requests if each.count > 0]
+
+    def of(self, field: Field, entries: Rows) -> Int64Array:
+        """Return (entry,): a field of these entries."""
+        values: Int64Array = self._all[field][entries]
+        return values
+
+    def worth_asking(self, rows: Rows) -> Rows:
+        """Return those of the rows where anybody may be evicted at all, if somebody must."""
+        return rows[np.isin(rows, self.of(Field.ROW, self._may_go))] if self._is_over_quota else rows
+
+    def classes(self) -> list[Rows]:
+        """Return those who may go without a violation, and everybody if that is more."""
+        budgets = self.of(Field.BUDGET, self._may_go)
+        is_open = np.append(np.array([number > 0 for number in self._allowed], np.bool_), True)
+        is_allowed = is_open[np.where(budgets < len(self._allowed), budgets, -1)]
+        return [self._may_go] if is_allowed.all() else [self._may_go[is_allowed], self._may_go]
+
+    # -- would it fit? --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _now(self) -> View:
+        """All rows of the snapshot without those who leave."""
+        if not len(self._leaving):
+            return self._snapshot
+        rows = np.arange(self._snapshot.columns)
+        view = self._snapshot.take(rows)
+        self._take_off(view, rows, self._leaving)
+        return view.refreshed()
+
+    def fit_now(self) -> BoolArray:
+        """Return (row,) of the snapshot: whether the pod may fit with nobody gone but those who leave."""
+        if self._is_over_quota:
+            return np.zeros(self._snapshot.columns, np.bool_)
+        return feasible_on(self._now, self._preemptor.pod, self._snapshot)
+
+    def _fit(self, rows: Rows, gone: Rows) -> _Work:
+        """Return (row,): whether the pod may fit without these entries and those who leave."""
+        found = np.zeros(len(rows), np.bool_)
+        for start in range(0, len(rows), _STRETCH):
+            own = slice(start, start + _STRETCH)
+            view = self._now.take(rows[own])
+            self._take_off(view, rows[own], gone)
+            found[own] = feasible_on(view.refreshed(), self._preemptor.pod, self._snapshot)
+            yield
+        return found
+
+    def _take_off(self, view: View, rows: Rows, gone: Rows) -> None:
+        column_of = np.full(self._snapshot.columns, -1, np.intp)
+        column_of[rows] = np.arange(len(rows))
+        columns = column_of[self.of(Field.ROW, gone)]
+        gone, columns = gone[columns >= 0], columns[columns >= 0]
+        if not len(columns):
+            return
+        cells, requested = self.of(Field.POSITION, gone) * view.columns + columns, view.requested
+        for name, field in zip(_PER_CARD, _FIELDS, strict=True):
+            array = getattr(requested, name)
+            sums = np.bincount(cells, self.of(field, gone), view.devices * view.columns).astype(array.dtype)
+            array -= sums.reshape(array.shape)
+        requested.count[:] -= np.bincount(columns, self.of(Field.COUNT, gone), view.columns).astype(np.int64)
+        touched = np.unique(columns)
+        # Who holds which slices, and how many cards of another vendor, is not looked at.
+        requested.slices[:, touched] = 0
+        requested.further_count[:, touched] = 0
+        unreadable = np.unique(columns[self.of(Field.BLOCKS, gone) > 0])
+        requested.blocks[:, unreadable] = 0
+        requested.node_blocks[unreadable] = 0
+
+    def by_level(self, rows: Rows, among: Rows) -> Iterator[tuple[Rows, int] | None]:
+        """Yield rows with the lowest priority up to which evicting everybody may help, the lowest first.
+
+        Rows are left out where nobody helps. Mostly the lowest priority of all is enough on some row, so higher ones
+        are looked at when they are asked for, in steps that grow.
+        """
+        priorities = self.of(Field.PRIORITY, among)
+        levels = np.unique(priorities).tolist()
+        below, step = 0, 1
+        while below < len(levels) and len(rows):
+            level = min(below + step, len(levels)) - 1
+            fits = yield from self._fit(rows, among[priorities <= levels[level]])
+            waiting = [(rows[fits], below, level)]
+            while waiting:
+                some, low, high = waiting.pop()
+                if len(some) and low == high:
+                    yield some, levels[low]
+                elif len(some):
+                    middle = (low + high) // 2
+                    enough = yield from self._fit(some, among[priorities <= levels[middle]])
+                    waiting += [(some[~enough], middle + 1, high), (some[enough], low, middle)]
+            rows, below, step = rows[~fits], level + 1, 2 * step
+
+    # -- whom does it take at least? ------------------------------------------------------------------------------
+
+    def ranked(self, rows: Rows, level: int, among: Rows, violations: int) -> Ranking:
+        """Rank rows on which a pod of this priority has to go at least."""
+        is_here = np.zeros(self._snapshot.columns, np.bool_)
+        is_here[rows] = True
+        among = among[is_here[self.of(Field.ROW, among)] & (self.of(Field.PRIORITY, among) <= level)]
+        singles = among[self.of(Field.PRIORITY, among) == level]
+        yield None
+        singles = singles[self._may_do_alone(singles)]
+        yield None
+        for row, freed in self._cheapest(singles):
+            yield None if freed is None else Ranked(row, Bound(violations, level, level + OFFSET, 1, freed))
+        is_here[self.of(Field.ROW, singles)] = False
+        rest = np.flatnonzero(is_here)
+        if len(rest):
+            yield from self._several(rest, level, among, violations)
+
+    def _cheapest(self, entries: Rows) -> Iterator[tuple[int, _Freed | None]]:
+        """Yield each row's cheapest single pod, the cheapest first; without amounts where something else may run."""
+        seen: set[int] = set()
+        while len(entries):
+            # Many pods have few sizes, so those of the smallest size come first, and the rest is not sorted.
+            smallest = np.ones(len(entries), np.bool_)
+            for field in (Field.FREED_SLOTS, Field.FREED_MEMORY, Field.FREED_CORES):
+                amounts = self.of(field, entries)
+                smallest &= amounts == amounts[smallest].min()
+            group, entries = entries[smallest], entries[~smallest]
+            yield -1, None
+            group = group[np.lexsort((self.of(Field.UID, group), self.of(Field.STARTED, group)))]
+            yield -1, None
+            for entry, row in zip(group.tolist(), self.of(Field.ROW, group).tolist(), strict=True):
+                if row not in seen:
+                    seen.add(row)
+                    yield row, _Freed(*(int(self._all[field, entry]) for field in _FREED))
+
+    def _several(self, rows: Rows, level: int, among: Rows, violations: int) -> Ranking:
+        """Rank rows on which one pod is not enough, by how many it takes at least."""
+        lowest = np.full(self._snapshot.columns, level, np.int64)
+        np.minimum.at(lowest, self.of(Field.ROW, among), self.of(Field.PRIORITY, among))
+        numbers = yield from self._fewest(rows, among)
+        totals = level + OFFSET + (numbers - 1) * (lowest[rows] + OFFSET)
+        for at in np.lexsort((rows, numbers, totals)).tolist():
+            yield Ranked(int(rows[at]), Bound(violations, level, int(totals[at]), int(numbers[at])))
+
+    def _may_do_alone(self, entries: Rows) -> BoolArray:
+        """Return (entry,): whether it may be enough that this pod goes.
+
+        Where fewer cards than a request wants have room for it, the pod must free another one.
+        """
+        may = np.ones(len(entries), np.bool_)
+        if self._is_over_quota or not len(entries):
+            return may
+        rows, positions, now = self.of(Field.ROW, entries), self.of(Field.POSITION, entries), self._now
+        # Entries of one pod stand together.
+        pods = np.cumsum(np.diff(self.of(Field.POD, entries), prepend=-1) != 0) - 1
+        always = (self.of(Field.BLOCKS, entries) > 0) | self._has_mig[rows]
+        for request in self._requests:
+            wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
+            freed = now.free_memory[positions, rows] + self.of(Field.MEMORY, entries)
+            helps = freed >= wanted[positions, rows]
+            helps &= now.free_cores[positions, rows] + self.of(Field.CORES, entries) >= request.cores
+            helps &= now.free_slots[positions, rows] + self.of(Field.SLOTS, entries) >= 1
+            enough = _cards_with_room(now, request, wanted) >= request.count
+            may &= np.asarray(np.bincount(pods, helps) > 0)[pods] | enough[rows] | always
+        return may
+
+    @cached_property
+    def _has_mig(self) -> BoolArray:
+        """(row,) Nodes with a card in MIG mode, where more than free memory decides."""
+        found: BoolArray = np.any(self._snapshot.nodes.layout > 0, axis=0)
+        return found
+
+    def _fewest(self, rows: Rows, among: Rows) -> Generator[None, None, Int64Array]:
+        """Return (row,): how many pods have to go at least, two or more."""
+        fewest = np.full(len(rows), 2, np.int64)
+        if self._is_over_quota:
+            return fewest
+        now, devices = self._now, self._snapshot.devices
+        unknown = self._has_mig.copy()
+        unknown[self.of(Field.ROW, among)[self.of(Field.BLOCKS, among) > 0]] = True
+        cells, never = self.of(Field.POSITION, among) * now.columns + self.of(Field.ROW, among), len(among) + 2
+        for request in dict.fromkeys(self._requests):
+            wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
+            missing = wanted - now.free_memory, request.cores - now.free_cores, (1 - now.free_slots).astype(np.int64)
+            needs = np.zeros(now.free_memory.shape, np.int64)
+            for lacking, field in zip(missing, (Field.MEMORY, Field.CORES, Field.SLOTS), strict=True):
+                if (lacking > 0).any():
+                    needs = np.maximum(needs, _most_freeing(cells, self.of(field, among), lacking, never))
+                    yield
+            needs = np.sort(np.where(now.nodes.present, needs, never)[:, rows], axis=0)
+            fewest = np.maximum(fewest, np.where(unknown[rows], 2, needs[min(request.count, devices) - 1]))
+        return fewest
+
+
+def _cards_with_room(state: View, request: DeviceRequest, wanted: Int64Array) -> Int64Array:
+    """Return (column,): the cards that may take a row of the request as they are."""
+    cards = state.requested.usable & (state.free_memory >= wanted) & (state.free_cores >= request.cores)
+    if request.cores >= EXCLUSIVE_CORES:
+        cards &= state.requested.slots == 0
+    counts: Int64Array = np.add.reduce(cards, axis=0, dtype=np.int64)
+    return counts
+
+
+def _most_freeing(cells: Rows, amounts: Int64Array, missing: Int64Array, never: int) -> Int64Array:
+    """Return (device, column): how many pods of a card, those that free most first, free what is missing there.
+
+    `cells`, `amounts`: the card of each entry, and what it frees. `never`: the answer where not even all of them do.
+    """
+    lacking, needs = missing.reshape(-1), np.zeros(missing.size, np.int64)
+    most = min(int(amounts.max(initial=0)), _MOST_IN_ORDER)
+    order = np.argsort(cells * (most + 1) + most - np.minimum(amounts, most), kind="stable")
+    cells, amounts = cells[order], amounts[order]
+    total = np.bincount(cells, amounts, missing.size)
+    first = np.searchsorted(cells, cells)
+    sums = np.cumsum(amounts)
+    so_far = sums - (sums - amounts)[first]
+    needs[lacking > 0] = 1
+    short = so_far < lacking[cells]
+    # One more than those that together free too little.
+    np.maximum.at(needs, cells[short], (np.arange(len(cells)) - first)[short] + 2)
+    needs[(lacking > 0) & (total < lacking)] = never
+    return needs.reshape(missing.shape)

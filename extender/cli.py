@@ -187,7 +187,7 @@ def _add_preemption(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--preemption-timeout",
-        type=_seconds,
+        type=seconds,
         default=300.0,
         metavar="SECONDS",
         help="after which a preemption that has not helped is given up; default: 300",

@@ -23,7 +23,7 @@ from accounting.answers.preemption.table import Field, VictimTable, uid_number
 from accounting.cards import wanted_memory
 from accounting.demand import Demand
 from accounting.holdings import EXCLUSIVE_CORES
-from accounting.pod import DeviceRequest
+from accounting.pod import ContainerKind, DeviceRequest
 from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
 
 #: Rows that are judged at a stretch.
@@ -270,7 +270,23 @@ class _Question:
             helps &= now.free_slots[positions, rows] + self.of(Field.SLOTS, entries) >= 1
             enough = _cards_with_room(now, request, wanted) >= request.count
             may &= np.asarray(np.bincount(pods, helps) > 0)[pods] | enough[rows] | always
+        # What has room nowhere now must have it on the cards of this pod, all together.
+        freed = np.maximum(now.free_memory[positions, rows] + self.of(Field.MEMORY, entries), 0)
+        may &= always | (np.bincount(pods, freed)[pods] >= self._homeless[rows])
         return may
+
+    @cached_property
+    def _homeless(self) -> Int64Array:
+        """(row,) MiB of the sidecars and apps, which are there at the same time, for which no card has room now."""
+        now = self._now
+        total = np.zeros(now.columns, np.int64)
+        for container in self._preemptor.pod.containers:
+            for request in () if container.kind is ContainerKind.INIT else container.requests:
+                wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
+                least = np.where(now.nodes.present, wanted, _MOST_IN_ORDER).min(axis=0, initial=_MOST_IN_ORDER)
+                has_none = _cards_with_room(now, request, wanted) == 0
+                total += np.where(has_none & (least < _MOST_IN_ORDER), least * request.count, 0)
+        return total
 
     @cached_property
     def _has_mig(self) -> BoolArray:
@@ -297,7 +313,11 @@ class _Question:
                     yield
             needs = np.sort(np.where(now.nodes.present, needs, never)[:, rows], axis=0)
             fewest = np.maximum(fewest, np.where(unknown[rows], 2, needs[min(request.count, devices) - 1]))
-        return fewest
+        largest = np.where(now.nodes.present, now.nodes.memory, 1).max(axis=0, initial=1)
+        cards = -(-self._homeless // largest)
+        _, widths = np.unique(self.of(Field.POD, among), return_counts=True)
+        pods = -(-cards[rows] // int(widths.max(initial=1)))
+        return np.maximum(fewest, np.where(unknown[rows], 2, pods))
 
 
 def _cards_with_room(state: View, request: DeviceRequest, wanted: Int64Array) -> Int64Array:

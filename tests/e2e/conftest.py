@@ -103,8 +103,9 @@ def planes(root: Path) -> Iterator[Planes]:
             folder = root / "-".join([f"kubernetes-{binaries.version}", *gates])
             flags = [f"--runtime-config={','.join(apis)}"] if apis else []
             plane = ControlPlane(binaries, folder, api_flags=flags, feature_gates=dict.fromkeys(gates, True))
-            current.append((key, plane))
+            # One that did not get ready is no plane for the scenarios after this one.
             plane.__enter__()
+            current.append((key, plane))
         return current[0][1]
 
     yield give

@@ -92,7 +92,7 @@ async def test_with_both_encodings_in_one_body_that_of_uids_decides() -> None:
         assert await answer(client, question | {"NodeNameToMetaVictims": {}}) == {}
         assert await answer(client, question | {"NodeNameToMetaVictims": None}) == {"n2": ["b"]}
         # Each list may have pods of either kind.
-        pods = [{"UID": "uid-a"}, objects[2], None, {}, {"metadata": {}}, {"UID": ""}]
+        pods: list[Json | None] = [{"UID": "uid-a"}, objects[2], None, {}, {"metadata": {}}, {"UID": ""}]
         for key in ("NodeNameToMetaVictims", "NodeNameToVictims"):
             assert await answer(client, {"Pod": high(), key: {"n1": {"Pods": pods}}}) == {"n1": ["a"]}
 

@@ -29,12 +29,15 @@ def with_raw(verdict: Verdict, devices: RawDevices, pod: Pod, snapshot: Snapshot
         raw = _uniform(snapshot.columns, Code.QUOTA_EXCEEDED)
     else:
         raw = _uniform(snapshot.columns, Code.NO_DEVICES)
-        for node, short in devices.judged(request).items():
-            row = snapshot.rows.get(node)
-            if row is not None:
-                raw.feasible[row] = short is None
-                raw.codes[row] = 0 if short is None else CODE_NUMBER[_code(short)]
-                raw.unresolvable[row] = short is not None and short.adds > short.allocatable
+        row_of, judged = snapshot.rows.get, devices.judged(request)
+        known = [(row, short) for node, short in judged.items() if (row := row_of(node)) is not None]
+        # Written at once: single elements of an array cost more than all the rest.
+        open_rows = [row for row, short in known if short is None]
+        raw.feasible[open_rows], raw.codes[open_rows], raw.unresolvable[open_rows] = True, 0, False
+        full = [(row, short) for row, short in known if short is not None]
+        full_rows = [row for row, _ in full]
+        raw.codes[full_rows] = [CODE_NUMBER[_code(short)] for _, short in full]
+        raw.unresolvable[full_rows] = [short.adds > short.allocatable for _, short in full]
     return _both(verdict, raw.of(np.maximum(rows, 0)), rows < 0)
 
 

@@ -166,7 +166,20 @@ class RawDevices:
     def preferred(self, pod: RawRequest, nodes: Iterable[str], most: int) -> list[str]:
         """Return the best of some nodes with room: those where nothing new is needed, then the fullest (REQ-P1)."""
         near = self._near(pod)
-        return nsmallest(most, nodes, key=lambda node: self._order(pod, node, is_near=node in near))
+        if len(pod.units) > 1:
+            return nsmallest(most, nodes, key=lambda node: self._order(pod, node, is_near=node in near))
+        ((key, units),) = pod.units
+        have, used = self.allocatable(key), self.units.on_nodes()
+        ordered = nsmallest(
+            most,
+            (
+                self._order(pod, node, is_near=True)
+                if node in near
+                else _order_of(units, have.get(node, 0), used.get((node, key), 0), node)
+                for node in nodes
+            ),
+        )
+        return [each[-1] for each in ordered]
 
     def _order(self, pod: RawRequest, node: str, *, is_near: bool) -> tuple[bool, int, int, str]:
         candidate = self._candidate(pod, node) if is_near else None
@@ -176,9 +189,7 @@ class RawDevices:
             new = units if candidate is None else self.units.new_units(candidate, key)
             taken = self.units.used_on(node, key) if candidate is None else self.units.used_without(candidate, key)
             adds, left, capacity = adds + new, left + have - taken - new, capacity + have
-        # used / capacity, larger first, as an integer.
-        share = (capacity - left) * 2**20 // capacity if capacity else 0
-        return adds > 0, left, -share, node
+        return _order_key(adds, left, capacity, node)
 
     def _near(self, pod: RawRequest) -> set[str]:
         """Return the nodes where something is held for a pod's VM, or the VM's pods or the pod itself are."""
@@ -368,3 +379,14 @@ class RawDevices:
             self.units.remove_pod(pod.uid)
         else:
             self.units.put_pod(self._candidate(pod, pod.node))
+
+
+def _order_of(adds: int, have: int, taken: int, node: str) -> tuple[bool, int, int, str]:
+    """Return the order of a node for a pod of one key."""
+    return _order_key(adds, have - taken - adds, have, node)
+
+
+def _order_key(adds: int, left: int, capacity: int, node: str) -> tuple[bool, int, int, str]:
+    """Return a node's place in the order, smallest first. The share is used / capacity, larger first, as an integer."""
+    share = (capacity - left) * 2**20 // capacity if capacity else 0
+    return adds > 0, left, -share, node

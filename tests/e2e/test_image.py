@@ -64,7 +64,9 @@ print({"uid": os.getuid(), "gid": os.getgid(), "groups": os.getgroups(), "effect
 def rootfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     missing = [name for name in ("mmdebstrap", "setpriv", "strip", "unshare") if shutil.which(name) is None]
     if os.getuid() != 0 or missing:
-        pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'} (Debian: apt-get install binutils mmdebstrap)")
+        pytest.skip(
+            f"needs root and {', '.join(missing) or 'nothing else'} (Debian: apt-get install binutils mmdebstrap)"
+        )
     work = tmp_path_factory.mktemp("image")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-twheel", "-d", work], cwd=ROOT, check=True)
     (wheel,) = work.glob("*.whl")

@@ -200,7 +200,8 @@ async def _load(kube: Kube, scheduler: Scheduler, rate: float) -> None:
     number, began = 0, time.monotonic()
     while True:
         made = kube.create(pod(f"p{number}", memory=POD_MIB))
-        asyncio.create_task(scheduler.place(made), name="place")  # noqa: RUF006 - found again by its name
+        # Found again by its name.
+        _placing = asyncio.create_task(scheduler.place(made), name="place")  # noqa: RUF006
         number += 1
         await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
 

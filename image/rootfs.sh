@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the root file system of the image: Debian's Python, the locked dependencies, the wheel, and nothing else; no
 # shell of its own choosing, no package manager, no pip. The Containerfile runs it in its first stage, and `make
-# image-check` on a machine that can pull no image. Needs root, mmdebstrap, and Debian's python3-venv of the same suite.
+# image-check` on a machine that can pull no image. Needs root, mmdebstrap, strip and a Python of the suite's version with venv.
 #
 #     image/rootfs.sh TARGET WHEEL SUITE
 set -eu
@@ -42,7 +42,10 @@ find "$app" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o
 # Packages that only installing a package needs, and what the C library reads for old character sets.
 (cd "$target" && rm -rf usr/bin/c_rehash usr/bin/deb* usr/bin/dpkg* usr/bin/openssl usr/bin/py3* usr/bin/tar usr/bin/update-* \
     usr/sbin usr/share/perl5 usr/share/debconf usr/share/dpkg usr/share/python3 usr/lib/*/gconv usr/lib/*/libdb-5.3.so \
-    usr/lib/*/perl* usr/share/pixmaps usr/share/polkit-1 usr/lib/python3/dist-packages)
+    usr/lib/*/perl* usr/share/pixmaps usr/share/polkit-1 usr/lib/python3/dist-packages usr/lib/python3.*/pydoc_data \
+    usr/lib/python3.*/test opt/gpu-extender/numpy/distutils opt/gpu-extender/numpy/f2py)
+# Symbols that only a debugger reads. numpy's libraries come without.
+find "$app" -name '*.so*' -not -path '*/numpy*' -exec strip --strip-unneeded {} +
 rm -rf "$app/bin" "$target/var/cache" "$target/var/lib/apt" "$target/var/lib/dpkg" "$target/usr/share/ca-certificates" \
     "$target/usr/lib/apt" "$target/etc/apt" "$target/dev" "$target/tmp" "$target/var/log"
 mkdir -p "$target/dev" "$target/proc" "$target/sys" "$target/tmp" "$target/var/run" "$target/usr/local/bin"

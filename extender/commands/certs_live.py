@@ -32,6 +32,8 @@ from extender.logs import logger
 from extender.security import bundle_of
 from extender.wire.names import why_no_label, why_no_subdomain
 
+__all__ = ["CertsError", "Outcome", "renew_every", "renew_secret"]
+
 _TRIES = 5
 _RETRY_SECONDS = 1.0
 _SERVICE_PORT = 443

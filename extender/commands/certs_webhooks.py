@@ -46,7 +46,7 @@ def readiness(address: str, authorities: bytes) -> str:
         finally:
             connection.close()
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return f"{address}: {error or type(error).__name__}"
+        return f"{address}: {str(error) or type(error).__name__}"
     return "" if status == HTTPStatus.OK else f"{address}{_READY}: {status}"
 
 

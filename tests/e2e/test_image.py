@@ -6,6 +6,7 @@ the arguments are those of the manifests, and all that can be written is the vol
 Debian's package archive.
 """
 
+import json
 import os
 import shutil
 import ssl
@@ -27,8 +28,8 @@ from tests.install.rendering import INSTALL
 pytestmark = [pytest.mark.scenario("image"), pytest.mark.timeout(1800)]
 
 Json = dict[str, Any]
-_MIB = 2**20
-_MOST_MIB = 150
+_MB = 10**6
+_MOST_MB = 150
 #: Mounts that a container has beside its volumes, then the program as its user, who cannot become another.
 _ENTER = """
 set -e
@@ -62,9 +63,11 @@ print({"uid": os.getuid(), "gid": os.getgid(), "groups": os.getgroups(), "effect
 
 @pytest.fixture(scope="session")
 def rootfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    missing = [name for name in ("mmdebstrap", "setpriv", "unshare") if shutil.which(name) is None]
+    missing = [name for name in ("mmdebstrap", "setpriv", "strip", "unshare") if shutil.which(name) is None]
     if os.getuid() != 0 or missing:
-        pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'} (Debian: apt-get install mmdebstrap)")
+        pytest.skip(
+            f"needs root and {', '.join(missing) or 'nothing else'} (Debian: apt-get install binutils mmdebstrap)"
+        )
     work = tmp_path_factory.mktemp("image")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-twheel", "-d", work], cwd=ROOT, check=True)
     (wheel,) = work.glob("*.whl")
@@ -86,13 +89,13 @@ def entered(rootfs: Path, volumes: Path, *command: str) -> list[str]:
 
 
 def test_it_is_small(rootfs: Path, figures: dict[str, Any], tmp_path: Path) -> None:
-    unpacked = sum(each.lstat().st_size for each in rootfs.rglob("*") if not each.is_symlink() and each.is_file())
+    unpacked = sum(each.stat().st_size for each in rootfs.rglob("*") if each.is_file() and not each.is_symlink())
     with tarfile.open(tmp_path / "layer.tar.gz", "w:gz") as archive:
         archive.add(rootfs, ".")
     packed = (tmp_path / "layer.tar.gz").stat().st_size
-    figures["image"] = {"MiB unpacked": round(unpacked / _MIB), "MiB packed": round(packed / _MIB)}
+    figures["image"] = {"MB unpacked": round(unpacked / _MB), "MB packed": round(packed / _MB)}
     sys.stdout.write(f"{figures['image']}\n")
-    assert unpacked / _MIB < _MOST_MIB
+    assert unpacked / _MB < _MOST_MB
 
 
 def test_it_runs_as_nobody_on_a_root_that_cannot_be_written(rootfs: Path, tmp_path: Path) -> None:
@@ -120,24 +123,44 @@ def test_only_the_lock_is_installed(rootfs: Path) -> None:
     assert found == locked | {"gpu-extender"}
 
 
+def test_it_serves_the_example_by_the_arguments_of_a_laptop(rootfs: Path, tmp_path: Path) -> None:
+    (deployment, _) = yaml.safe_load_all((INSTALL / "embedded" / "deployment.yaml").read_text())
+    (port,) = free_ports(1)
+    changed: Json = {"--port": port, "--bind-address": "127.0.0.1"}
+    child = _contained(rootfs, tmp_path, _arguments(deployment, changed), {})
+    child.start()
+    try:
+        child.wait_until(lambda: _answers(f"http://127.0.0.1:{port}/readyz"), "ready", 120)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/nodes") as response:
+            assert len(json.load(response)) == 14
+    finally:
+        child.end()
+
+
+def _arguments(deployment: Json, changed: Json) -> list[str]:
+    given = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return [f"{name}={changed.get(name, value)}" if value else name for name, _, value in map(_parts, given)]
+
+
+def _contained(rootfs: Path, folder: Path, arguments: list[str], environment: dict[str, str]) -> Child:
+    """The program in the container, not started yet."""
+    variables = environment | {"PATH": "/usr/bin:/usr/sbin:/bin:/sbin"}
+    clean = [str(shutil.which("env")), "-i", *(f"{name}={value}" for name, value in variables.items())]
+    command = entered(rootfs, folder, "/usr/local/bin/gpu-extender", *arguments)
+    return Child("image", [*clean, *command], folder / "log")
+
+
 def test_it_serves_by_the_arguments_of_the_manifests(rootfs: Path, plane: ControlPlane, tmp_path: Path) -> None:
     (deployment, _) = yaml.safe_load_all((INSTALL / "base" / "deployment.yaml").read_text())
-    given = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     port, webhooks = free_ports(2)
     changed = {"--port": port, "--webhook-port": webhooks, "--webhook-bind-address": "127.0.0.1", "--shutdown-delay": 0}
-    arguments = [f"{name}={changed.get(name, value)}" if value else name for name, _, value in map(_parts, given)]
-    account = tmp_path / "account"
-    command = entered(rootfs, tmp_path, "/usr/local/bin/gpu-extender", *arguments)
-    for name, text in (("token", "extender-token"), ("namespace", "kube-system")):
-        (account / name).write_text(text)
-    shutil.copy(plane.certificate, account / "ca.crt")
-    _certificate(tmp_path / "tls")
     host, _, api = plane.url.removeprefix("https://").rpartition(":")
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": api, "POD_NAME": "x", "POD_UID": "y"}
-    environment["PATH"] = "/usr/bin:/usr/sbin:/bin:/sbin"
-    clean = ["env", "-i", *(f"{name}={value}" for name, value in environment.items())]
-    child = Child("image", [*clean, *command], tmp_path / "log")
-    child.command[0] = str(shutil.which("env"))
+    child = _contained(rootfs, tmp_path, _arguments(deployment, changed), environment)
+    for name, text in (("token", "extender-token"), ("namespace", "kube-system")):
+        (tmp_path / "account" / name).write_text(text)
+    shutil.copy(plane.certificate, tmp_path / "account" / "ca.crt")
+    _certificate(tmp_path / "tls")
     child.start()
     try:
         context = ssl.create_default_context(cafile=tmp_path / "tls" / "ca.crt")

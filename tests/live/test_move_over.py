@@ -26,7 +26,9 @@ PODS, CARDS, CARD_MIB, PENDING = 200, 6, 100_000, 60
 
 def fits(written: WrittenPod) -> bool:
     """Whether HAMi could have placed it so: no card of it is asked for more than there is, nor shared if exclusive."""
-    rows = [row for rows in written.placed.allocation or () for row in rows]
+    allocation = written.placed.allocation
+    assert isinstance(allocation, tuple)
+    rows = [row for rows in allocation for row in rows]
     cores: Counter[str] = Counter()
     for row in rows:
         cores[row.uuid] += row.cores

@@ -177,7 +177,7 @@ def test_neither_container_has_the_others_token() -> None:
     (deployment,) = (each for each in documents("install/base/deployment.yaml") if each["kind"] == "Deployment")
     spec = deployment["spec"]["template"]["spec"]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == (EXTENDER, False)
-    (patch,) = documents("install/second-scheduler/deployment.yaml")
+    patch = yaml.safe_load((MANIFESTS / "install/second-scheduler/deployment.yaml").read_text())
     added = [each["value"] for each in patch if isinstance(each["value"], dict)]
     containers = [*spec["containers"], *(each for each in added if "image" in each)]
     mounts = {each["name"]: {mount["name"] for mount in each["volumeMounts"]} for each in containers}

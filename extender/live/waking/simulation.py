@@ -36,7 +36,7 @@ class Simulation:
         self._snapshot = cluster.cache.snapshot()
         self._positions = [dict(cluster.cache.positions(name)) for name in self._nodes]
         self._view = self._snapshot.take(self._snapshot.rows_of(self._nodes))
-        self._promised = NamespaceSums()  # what the held pods will be charged
+        self._promised = NamespaceSums()  # what the counted pods will be charged
         self._promised_raw: Counter[tuple[str, str]] = Counter()  # node or namespace, raw key -> units of held pods
 
     def place(self, pod: Pod) -> Placed | None:

@@ -45,7 +45,7 @@ class PodContainers(NamedTuple):
     invalid: list[Invalid]
     cpu_milli: int
     requested: tuple[Requested, ...] = ()
-    """What kube-scheduler counts for each of them."""
+    """What kube-scheduler counts for each container."""
     raw: Amounts = ()
     """What they request of raw keys, together."""
 
@@ -75,7 +75,7 @@ class _Reader(NamedTuple):
 def read_containers(
     spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...] = ()
 ) -> PodContainers:
-    """Return what a pod's containers say. Raises `msgspec.DecodeError` for resources that do not decode."""
+    """Return the result for a pod's containers. Raises `msgspec.DecodeError` for resources that do not decode."""
     reader = _reader(vendors, raw_keys)
     said = _said_by_text(spec, reader) if isinstance(spec, watched.PodSpec) else _said_by_values(spec, reader)
     if not said:

@@ -161,7 +161,7 @@ class LiveExtender:
             self._background.spawn(reflector.run)
         for optional in self.optional:
             self._background.spawn(optional.run)
-        # Nothing waits for it: without the permission to list them, budgets are not known.
+        # Nothing waits for this one: without permission to list budgets they stay unknown.
         self._background.spawn(self._budgets.run)
         for part in (self.waker, self.evictor, self.events, self.handshakes):
             self._background.spawn(part.run)

@@ -35,7 +35,7 @@ class LiveSettings:
     failing_seconds: float = 60.0
     """A list or watch that fails for longer makes this replica not ready. It still answers requests."""
     predecessors: Predecessors | None = None
-    """What proves that earlier processes of this pod have ended."""
+    """The proof that earlier processes of this pod have ended."""
     labelled_pod: OwnPod | None = None
     """This process's pod, which carries a label while it leads; None: no pod does."""
     identity: str = field(default_factory=lambda: f"{_host()}_{uuid.uuid4()}")

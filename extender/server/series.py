@@ -1,10 +1,10 @@
 """Metrics per card, as Prometheus' text, made in steps, and with them all further series that were asked for.
 
-Why it exists: 80,000 cards with nine series each are too many objects for a client library and too much at a stretch
-for an event loop. It must not be on by default: such labels are not bounded. Invariants: all samples of a metric follow
-its HELP and TYPE; a step is a thousand lines at most; HAMi's metrics have HAMi's names, labels and units.
+Why it exists: 80,000 cards with nine series each are too many objects for a client library, and too much for the event
+loop in one go. It must not be on by default, because such labels are not bounded. Invariants: all samples of a metric
+follow its HELP and TYPE; a step is at most a thousand lines; HAMi's metrics have HAMi's names, labels and units.
 
-Source of HAMi's metrics: cmd/scheduler/metrics.go, the older names behind its --legacy-metrics.
+Source of HAMi's metrics: HAMi's cmd/scheduler/metrics.go; the older names are those of its --legacy-metrics.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 
 class Card(NamedTuple):
-    """One registered card; memory in MiB, cores in percent, texts as they stand between quotes."""
+    """One registered card; memory in MiB, cores in percent, texts escaped for use between quotes."""
 
     node: str
     uuid: str
@@ -41,7 +41,7 @@ class Card(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One metric over cards: its name, its text, a card's labels and its value."""
+    """One metric over cards: its name and help, a card's labels, and a card's value."""
 
     name: str
     text: str
@@ -54,7 +54,7 @@ Labels = Callable[[Card], str]
 
 
 def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
-    """Yield the text of what was asked for, in steps; an empty one is a step as well."""
+    """Yield the text of the series that are turned on, in steps; an empty text is a step too."""
     families = [*(OWN if settings.metrics_per_card else ()), *(HAMI if settings.metrics_hami_names else ())]
     if families:
         cards: list[Card] = []
@@ -119,7 +119,7 @@ def _of_claims(claims: CardClaims | None) -> int:
 
 
 def _family(family: Family, cards: list[Card], known: dict[Labels, list[str]]) -> Iterator[bytes]:
-    """Yield one metric. `known`: what was made of labels before, for most metrics have the labels of another one."""
+    """Yield one metric. `known`: label texts made before, since most metrics share their labels with another."""
     if family.labels not in known:
         made: list[str] = []
         for first in range(0, len(cards), _PER_STEP):

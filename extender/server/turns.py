@@ -1,9 +1,9 @@
 """Long answers, made and sent in short turns.
 
-Why it exists: one event loop serves kube-scheduler and whoever reads lists. A list of 36,000 pods takes seconds to
+Why it exists: one event loop serves kube-scheduler and the readers of lists. A list of 36,000 pods takes seconds to
 make; in turns of a few milliseconds a filter waits for one turn, not for the list. It must not know what is sent.
-Invariants: between two turns, of whatever answers, every request that has come in is served; an answer that cannot be
-finished is broken off, so that no client takes a part for the whole. Compressing is done by a thread, meanwhile.
+Invariants: between two turns, of any answers, every request that has arrived is served; an answer that cannot be
+finished is aborted, so that no client takes a part for the whole. Compressing is done by a thread, meanwhile.
 """
 
 import asyncio
@@ -19,13 +19,14 @@ from aiohttp import web
 from extender.logs import logger
 
 T = TypeVar("T")
-#: Below what one filter takes at 10,000 nodes, so that a list costs it less than another filter would.
+#: Length of a turn: less than one filter takes at 10,000 nodes, so a list delays filter less than another filter would.
 _TURN_SECONDS = 0.003
-#: A request needs some passes of the loop from its first byte to its answer; without a pause each would meet a turn.
+#: Pause between turns. A request needs several passes of the loop; without a pause it would wait for a turn in each.
 _PAUSE_SECONDS = 0.001
-#: Answers in the making; each holds a copy of the tables of pods and nodes, some MiB at 100,000 pods.
+#: The most answers that are made at a time; each holds a copy of the tables of pods and nodes, some MiB at 100,000
+#: pods.
 _ANSWERS_AT_ONCE = 4
-#: Of one answer, in which a slow reader keeps its copy.
+#: Limit of one answer, for as long as which a slow reader can keep its copy.
 _ANSWER_SECONDS = 60.0
 #: Text of lists becomes a sixth with it, in less than half the time of zlib's own choice.
 _GZIP_LEVEL = 1
@@ -35,14 +36,14 @@ _SMALL_BYTES = 8192
 
 
 class Turns:
-    """Gives all long answers of a process their turns, one at a time."""
+    """Gives the long answers of a process their turns, one at a time."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._answers = asyncio.Semaphore(_ANSWERS_AT_ONCE)
 
     async def taken(self, steps: Iterable[T]) -> AsyncIterator[list[T]]:
-        """Yield what the steps give, as many at a time as one turn has room for. A step must be short."""
+        """Yield the results of steps, as many at a time as fit into one turn. A step must be short."""
         rest = iter(steps)
         batch: list[T] | None = []
         while batch is not None:
@@ -55,7 +56,7 @@ class Turns:
     async def send(
         self, request: web.Request, fragments: Iterable[bytes], headers: Mapping[str, str] | None = None
     ) -> web.StreamResponse:
-        """Send JSON that comes in fragments, compressed for who takes it; an empty one is a step without text."""
+        """Send JSON that comes in fragments, compressed for clients that accept it; "" is a step without text."""
         async with self._answers:
             return await self.stream(request, fragments, {"Content-Type": "application/json", **(headers or {})})
 
@@ -110,7 +111,7 @@ class _Packer:
 
 
 def encoded(value: object) -> bytes:
-    """Return JSON. Sums may pass 64 bits, since quantities may reach them; orjson ends there."""
+    """Return JSON. Sums may need more than 64 bits, which orjson cannot write."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -118,7 +119,7 @@ def encoded(value: object) -> bytes:
 
 
 def json_array(entries: Iterable[Any]) -> Iterator[bytes]:
-    """Yield a JSON array in fragments; a None among the entries is a step without one."""
+    """Yield a JSON array in fragments; a None among the entries is a step without an entry."""
     before = b"["
     for entry in entries:
         if entry is None:
@@ -130,7 +131,7 @@ def json_array(entries: Iterable[Any]) -> Iterator[bytes]:
 
 
 def _one_turn(rest: Iterator[T]) -> list[T] | None:
-    """Return what comes in one turn; None once nothing comes any more."""
+    """Return the results of one turn; None at the end."""
     until, batch = time.perf_counter() + _TURN_SECONDS, []
     for each in rest:
         batch.append(each)

@@ -205,9 +205,9 @@ class BindAttempts:
         return outcome
 
     def _assume(self, pod: Pod, attempt: _Attempt) -> Pod | str:
-        """Fit the pod on the node and book it, in one step; returns it with its cards, or why not."""
+        """Fit the pod on the node and book it in one step; returns the pod with its cards, or why it has none."""
         if pod.concerned:
-            # Waiting for a lock took time: the pod may have changed, may be bound or gone.
+            # Meanwhile, waiting for a lock, the pod may have changed, been bound or been deleted.
             known = self._cluster.pod(pod.uid)
             if known is None:
                 return _GONE

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given[:1] == ["--one"]:
         _fuzz(given[1], given[2:])
         return 0
-    from tests.fuzz.targets import TARGETS  # noqa: PLC0415 - a fuzzed process imports it with instruments
+    from tests.fuzz.targets import TARGETS
 
     parser = _parser(list(TARGETS))
     options = parser.parse_args(given)
@@ -39,13 +39,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.output is not None:
         options.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     found = [name for name, figures in report.items() if figures["failure"]]
-    print(f"failed: {', '.join(found)}" if found else "nothing was found")
+    sys.stdout.write(f"failed: {', '.join(found)}\n" if found else "nothing was found\n")
     return 1 if found else 0
 
 
 def _run(name: str, seconds: int) -> dict[str, object]:
     """Fuzz one target, from what is kept of earlier runs, and keep what is new."""
-    from tests.fuzz.targets import CORPUS, TARGETS  # noqa: PLC0415 - as in main
+    from tests.fuzz.targets import CORPUS, TARGETS
 
     kept = CORPUS / name
     with tempfile.TemporaryDirectory(prefix=f"gpu-extender-fuzz-{name}-") as folder:
@@ -70,7 +70,8 @@ def _run(name: str, seconds: int) -> dict[str, object]:
         kept.mkdir(parents=True)
         for path in sorted(reduced.iterdir()):
             _keep(kept, path.read_bytes())
-    print(f"{name}: {figures['texts']} texts, {len(list(kept.iterdir()))} kept", flush=True)
+    sys.stdout.write(f"{name}: {figures['texts']} texts, {len(list(kept.iterdir()))} kept\n")
+    sys.stdout.flush()
     return figures
 
 
@@ -103,17 +104,20 @@ def _figures(said: str) -> dict[str, object]:
 
 def _fuzz(name: str, options: list[str]) -> None:
     """Fuzz in this process; it does not return."""
-    import atheris  # noqa: PLC0415 - only who fuzzes needs it
+    import atheris
 
     with atheris.instrument_imports(include=["accounting", "extender"]):
-        from tests.fuzz.targets import TARGETS  # noqa: PLC0415 - with instruments
-    from tests.fuzz.mutation import mutated  # noqa: PLC0415
-    from tests.fuzz.raising import raise_what_is_logged  # noqa: PLC0415
+        from tests.fuzz.targets import TARGETS
+    from tests.fuzz.mutation import mutated
+    from tests.fuzz.raising import raise_what_is_logged
 
     raise_what_is_logged()
     target = TARGETS[name]
-    mutator = {"custom_mutator": mutated} if target.is_json else {}
-    atheris.Setup([sys.argv[0], *options], target.run, **mutator)
+
+    def mutator(data: bytes, most: int, seed: int) -> bytes:
+        return mutated(data, most, seed, atheris.Mutate)
+
+    atheris.Setup([sys.argv[0], *options], target.run, **({"custom_mutator": mutator} if target.is_json else {}))
     atheris.Fuzz()
 
 

@@ -97,8 +97,7 @@ _CHOICES = tuple(
             for field in fields(vendor)
             if field.name.endswith(("uuid_annotation", "type_annotation", "bind_annotation", "mode_annotation"))
         }
-        | {NODE_POLICY, CARD_POLICY, WEIGHTS}
-        - {""}
+        | {NODE_POLICY, CARD_POLICY, WEIGHTS} - {""}
     )
 )
 

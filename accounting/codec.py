@@ -110,7 +110,7 @@ def _with_instance(row: DeviceRow, named: tuple[str, MigInstance] | None, vendor
 
 
 def named_instances(allocation: Allocation) -> list[dict[str, object]]:
-    """Return the MIG annotation of a vendor's rows before it is encoded: one entry per known instance, in row order."""
+    """Return the MIG annotation of a vendor's rows, before it is encoded: one entry per known instance."""
     return [
         {
             "containerIndex": container,

@@ -23,7 +23,8 @@ from typing import Any, Final
 import orjson
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-#: Module -> the tests that cover it, beside those that compare random clusters with the reference.
+_FITTING: Final = "tests/accounting/test_fit_against_reference.py"
+#: Module -> the tests that cover it.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "accounting/quantity.py": ("tests/accounting/test_quantity.py",),
     "accounting/codec.py": ("tests/accounting/test_codec.py", "tests/extender/test_several_vendors.py"),
@@ -36,12 +37,13 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "accounting/holdings.py": ("tests/accounting/test_worked_values.py", "tests/accounting/test_upstream_cases.py"),
     "accounting/pod_record.py": ("tests/accounting/test_worked_values.py", "tests/accounting/test_mig.py"),
     "accounting/quota_scope.py": ("tests/accounting/test_quota_scope.py",),
-    "accounting/selection.py": ("tests/accounting/test_hami_cases.py", "tests/accounting/test_fit_against_reference.py"),
+    "accounting/selection.py": ("tests/accounting/test_hami_cases.py", _FITTING),
     "accounting/answers/report.py": ("tests/accounting/test_report.py", "tests/extender/test_command_verify.py"),
-    "accounting/cards/greedy.py": ("tests/accounting/test_fit_against_reference.py", "tests/accounting/test_together.py"),
-    "accounting/cards/footprint.py": ("tests/accounting/test_fit_against_reference.py",),
-}  # fmt: skip
-_KILLED, _SURVIVED, _UNTESTED = 1, 0, 33
+    "accounting/cards/greedy.py": (_FITTING, "tests/accounting/test_together.py"),
+    "accounting/cards/footprint.py": (_FITTING,),
+}
+#: Exit codes of mutmut: no test failed, and no test came by.
+_SURVIVED, _UNTESTED = 0, 33
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,20 +73,14 @@ def _figures(module: str) -> dict[str, Any]:
             file.write(_configuration(module))
         environment = {**os.environ, "HYPOTHESIS_PROFILE": "mutants"}
         command = [sys.executable, "-m", "mutmut"]
-        done = subprocess.run(
-            [*command, "run", "--max-children", "1"],
-            cwd=folder, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = _run([*command, "run", "--max-children", "1"], folder, environment)
         meta = folder / "mutants" / f"{module}.meta"
         if done.returncode or not meta.exists():
             raise SystemExit(done.stdout[-4000:] + done.stderr[-4000:])
         codes = orjson.loads(meta.read_bytes())["exit_code_by_key"]
         counts = Counter(codes.values())
         left = [key for key, code in codes.items() if code in (_SURVIVED, _UNTESTED)]
-        diffs = [
-            subprocess.run([*command, "show", key], cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
-            for key in left
-        ]  # fmt: skip
+        diffs = [_run([*command, "show", key], folder, environment).stdout for key in left]
     return {
         "mutants": len(codes),
         "killed": len(codes) - len(left),
@@ -94,6 +90,10 @@ def _figures(module: str) -> dict[str, Any]:
         "left": left,
         "diffs": diffs,
     }
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def _configuration(module: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.extender.malformed import VERBS, bodies, wrong
 from tests.extender.objects import MEMORY, Json, asks, container, node, pod
 from tests.extender.serving import Answer, Client, asked, binding, serving
 
@@ -310,4 +311,15 @@ async def test_preempt_never_answers_a_null(candidate: Json | None, expected: Js
 async def test_unknown_routes_and_wrong_methods(method: str, path: str, status: int) -> None:
     async with serving(node("n1"), node("n2")) as client:
         assert (await client.send(method, path, GOOD)).status == status
+        await check_normal_filter(client)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_bodies_made_up_from_a_seed_are_answered(verb: str) -> None:
+    """300 for each; `make soak` sends 10,000."""
+    async with serving(node("n1"), node("n2")) as client:
+        for number, body in enumerate(bodies(verb, 1, 300)):
+            why = wrong(verb, await client.post(f"/{verb}", body))
+            assert not why, (number, why, body)
+        assert await client.requested() == {} or verb == "bind"
         await check_normal_filter(client)

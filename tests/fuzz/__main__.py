@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.output is not None:
         options.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     found = [name for name, figures in report.items() if figures["failure"]]
-    print(f"failed: {', '.join(found)}" if found else "nothing was found")
+    sys.stdout.write(f"failed: {', '.join(found)}\n" if found else "nothing was found\n")
     return 1 if found else 0
 
 
@@ -70,7 +70,8 @@ def _run(name: str, seconds: int) -> dict[str, object]:
         kept.mkdir(parents=True)
         for path in sorted(reduced.iterdir()):
             _keep(kept, path.read_bytes())
-    print(f"{name}: {figures['texts']} texts, {len(list(kept.iterdir()))} kept", flush=True)
+    sys.stdout.write(f"{name}: {figures['texts']} texts, {len(list(kept.iterdir()))} kept\n")
+    sys.stdout.flush()
     return figures
 
 
@@ -112,8 +113,11 @@ def _fuzz(name: str, options: list[str]) -> None:
 
     raise_what_is_logged()
     target = TARGETS[name]
-    mutator = {"custom_mutator": mutated} if target.is_json else {}
-    atheris.Setup([sys.argv[0], *options], target.run, **mutator)
+
+    def mutator(data: bytes, most: int, seed: int) -> bytes:
+        return mutated(data, most, seed, atheris.Mutate)
+
+    atheris.Setup([sys.argv[0], *options], target.run, **({"custom_mutator": mutator} if target.is_json else {}))
     atheris.Fuzz()
 
 

@@ -1,45 +1,57 @@
 """Changes JSON so that it stays JSON.
 
 It exists because bytes that are changed blindly are no JSON any more, and end in the decoder's first lines. It must not
-know what is read. Invariant: what a change does follows from its seed.
+know what is read, nor who asks. Invariant: what a change does follows from its seed.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-import atheris
-
 #: What a field may hold that nobody thought of.
 _STRANGE: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**30, 0.5, 1e308, "", " ", "0", "-1", "1e400", "n1", "NaN", "\0",
-    "a" * 300, "\ud800", "u", [], {}, [None], [[]], {"": None}, "GPU-n1-0", "nvidia.com/gpu", "1Ei", "0x1", "true",
+    None, True, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**30, 0.5, 1e308, "", " ", "0", "-1", "1e400", "n1", "NaN",
+    "\0", "a" * 300, "\ud800", "u", [], {}, [None], [[]], {"": None}, "GPU-n1-0", "nvidia.com/gpu", "1Ei", "0x1",
 )  # fmt: skip
+#: Of all changes, those of bytes and not of values.
 _PLAIN_SHARE = 0.3
+Plain = Callable[[bytes, int], bytes]
 
 
-def mutated(data: bytes, most: int, seed: int) -> bytes:
-    """Some bytes like these, at most so many; the first byte chooses, as everywhere."""
+def mutated(data: bytes, most: int, seed: int, plain: Plain) -> bytes:
+    """Some bytes like these, at most so many. `plain` changes bytes; the first byte chooses, as everywhere."""
     chance = Random(seed)
-    first, text = data[:1] or b"\0", data[1:]
-    lines = text.split(b"\n")
+    first, lines = data[:1] or b"\0", data[1:].split(b"\n")
     at = chance.randrange(len(lines))
     try:
         value = json.loads(lines[at])
     except (ValueError, RecursionError):
-        return bytes(atheris.Mutate(data, most))
+        return plain(data, most)
     if chance.random() < _PLAIN_SHARE:
-        return bytes(atheris.Mutate(data, most))
+        return plain(data, most)
     if chance.random() < 0.1:
         first = bytes([chance.randrange(8)])
-    for _ in range(chance.choice((1, 1, 2, 4))):
-        value = _changed(value, chance)
-    lines[at] = json.dumps(value, separators=(",", ":")).encode()
+    lines[at] = changed(value, chance)
     if chance.random() < 0.1:
         lines.insert(chance.randrange(len(lines) + 1), chance.choice(lines))
     found = first + b"\n".join(lines)
     return found if len(found) <= most else data
+
+
+def damaged(data: bytes, chance: Random) -> bytes:
+    """Bytes with a piece cut out, doubled or replaced."""
+    at, until = sorted(chance.randrange(len(data) + 1) for _ in range(2))
+    until = min(until, at + 40) if chance.random() < 0.7 else until
+    piece = chance.choice((b"", data[at:until] * 2, bytes(chance.randrange(256) for _ in range(chance.randrange(4)))))
+    return data[:at] + piece + data[until:]
+
+
+def changed(value: Any, chance: Random) -> bytes:  # noqa: ANN401 - a JSON tree
+    """A tree with some places changed, as JSON. The tree is not the same afterwards."""
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        value = _changed(value, chance)
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _changed(value: Any, chance: Random) -> Any:  # noqa: ANN401 - a JSON tree

@@ -1,7 +1,7 @@
 """Bodies of requests: kube-scheduler's verbs, and admission reviews.
 
 It must not know the fuzzer. Invariants: a body is answered, or refused as what cannot be read; an answer has the form
-that the wire prescribes, and names no node that was not offered; after it no card is over-committed that was not before.
+that the wire prescribes, and names no node that was not offered; after it no card is over-committed.
 """
 
 import json
@@ -27,9 +27,7 @@ _PAYLOADS = Path(__file__).resolve().parent.parent / "data" / "payloads"
 _LONGEST_SEED = 4096
 _VERBS = ("filter", "prioritize", "bind", "preempt", "filter_dryrun")
 _NODES = [core_v1.decode_node(msgspec.json.encode(node(name, 2))) for name in ("n1", "n2", "w1")]
-_PODS = [
-    msgspec.json.decode(msgspec.json.encode(each), type=core_v1.Pod) for each in (bound("p", "n1", "GPU-n1-0", 30),)
-]
+_BOUND = msgspec.json.decode(msgspec.json.encode(bound("p", "n1", "GPU-n1-0", 30)), type=core_v1.Pod)
 _SETTINGS = Settings()
 
 
@@ -38,8 +36,7 @@ def _cluster() -> Cluster:
     cluster = Cluster(_SETTINGS)
     for each in _NODES:
         cluster.put_node(convert_node(each, _SETTINGS))
-    for known in _PODS:
-        cluster.put_pod(convert_pod(known, _SETTINGS))
+    cluster.put_pod(convert_pod(_BOUND, _SETTINGS))
     waiting = pod("w", memory=100)
     waiting["metadata"]["uid"] = "u"
     cluster.put_pod(convert_pod(msgspec.json.decode(msgspec.json.encode(waiting), type=core_v1.Pod), _SETTINGS))

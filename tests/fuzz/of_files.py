@@ -37,6 +37,10 @@ def _file(name: str, data: bytes) -> str:
     return str(path)
 
 
+def _says_something(error: Exception) -> None:
+    assert str(error), "an error without a text"
+
+
 def manifest(chosen: int, data: bytes) -> None:
     """Manifests, as YAML or JSON: a cluster of them, or the pods of workloads."""
     parse = (parse_manifests, parse_json_manifests)[chosen % 2]
@@ -46,7 +50,7 @@ def manifest(chosen: int, data: bytes) -> None:
             found = list(pod_manifests(found))
         objects = collect(iter(found), _SETTINGS)
     except InputError as error:
-        assert str(error)
+        _says_something(error)
         return
     cluster = Cluster(_SETTINGS)
     cluster.load(objects)
@@ -73,7 +77,7 @@ def kubeconfig(_chosen: int, data: bytes) -> None:
         try:
             connection = await Connection.open(path)
         except ConnectError as error:
-            assert str(error)
+            _says_something(error)
         else:
             await connection.close()
 
@@ -101,7 +105,7 @@ def device_config(_chosen: int, data: bytes) -> None:
     try:
         read_vendor_config(_file("devices", data))
     except InputError as error:
-        assert str(error)
+        _says_something(error)
 
 
 def device_seeds() -> Iterator[bytes]:
@@ -134,7 +138,7 @@ def journal(_chosen: int, data: bytes) -> None:
             if not isinstance(entry, journals.Expect)
         ]
     except ValueError as error:
-        assert str(error)
+        _says_something(error)
         return
     Replay(_SETTINGS).run(entries)
 

@@ -142,7 +142,7 @@ class Questions:
         pod = query.filters.get("pod")
         found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
         # The newest has the largest number, and comes first.
-        entries = (([f"{_LARGEST - each.number:019}"], decision_entry(each)) for each in found)
+        entries = (([f"{_LARGEST - each.number:019}"], dict(decision_entry(each))) for each in found)
         return await self._lists.send(request, query, lambda: entries)
 
     async def document(self, _request: web.Request) -> web.Response:

@@ -39,7 +39,7 @@ _CHECKS = (
 )
 
 
-async def pages(client: Client, path: str, limit: int) -> list[list[Any]]:
+async def pages(client: Client, path: str, limit: int) -> list[Any]:
     """All pages of a list, by the links that lead from one to the next."""
     found = []
     following: str | None = f"{path}{'&' if '?' in path else '?'}limit={limit}"
@@ -199,7 +199,7 @@ async def test_what_is_known_is_not_sent_again_until_it_changes(path: str) -> No
 
 async def test_decisions_are_not_sent_again_until_there_is_another() -> None:
     async with serving(*OBJECTS) as client, aiohttp.ClientSession(client.url) as session:
-        asking = pod("q", [container("main", asks(1, 5000))])
+        asking, known = pod("q", [container("main", asks(1, 5000))]), dict[str, str]()
         for _ in range(2):
             # The second time it is answered from memory, which is counted.
             await client.filter(asking, "n1")

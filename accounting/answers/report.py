@@ -141,7 +141,7 @@ def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
 
 
 def _held_unhealthy(cache: Cache) -> int:
-    """Return how many cards that their register calls unhealthy pods hold."""
+    """Return how many cards that their register calls unhealthy are held."""
     snapshot = cache.snapshot()
     closed = snapshot.nodes.present & ~snapshot.nodes.healthy & (snapshot.requested.holders > 0)
     if not closed.any():
@@ -214,8 +214,10 @@ def _device_problems(report: DeviceReport) -> Iterator[Problem]:
         # It has capacity 0, so it would also be reported as over-committed, for the same cause.
         yield Problem(ProblemCode.ORPHANED_DEVICE, where, message)
         return
-    if not report.device.healthy and report.pods:
-        message = f"is unhealthy but held by {', '.join(report.pods)}"
+    if not report.device.healthy and (report.pods or report.claims):
+        message = (
+            f"is unhealthy but held by {', '.join([*report.pods, *(f'DRA claim {name}' for name, _ in report.claims)])}"
+        )
         yield Problem(ProblemCode.UNHEALTHY_DEVICE, where, message)
     if report.overcommitted:
         short = [

@@ -202,6 +202,7 @@ CHANGED: dict[str, Any] = {
     "started": 7,
     "nominated": "n1",
     "preempting": Preempting("n1", 7),
+    "raw": (("nvidia.com/GH100_H200_SXM_141GB", 1),),
 }
 
 

@@ -159,7 +159,7 @@ async def test_no_label_names_a_pod_a_card_or_a_node() -> None:
     assert (
         names
         <= {"verb", "result", "code", "dimension", "namespace", "resource", "le", "message", "python", "kubernetes"}
-        | {"port", "why"}
+        | {"port", "why", "kind"}
         | of_python
     )
     of_the_process = {name for name, _ in read if name.startswith(("process_", "python_"))}

@@ -25,6 +25,7 @@ from accounting.answers.preemption import (
     VictimTable,
     choose,
 )
+from accounting.answers.preemption.choice import MOST_EFFORT
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
@@ -62,8 +63,10 @@ def renamed(number: int, node: Node, residents: Sequence[Resident]) -> Place:
     return Place(replace(node, name=name, devices=cards), found)
 
 
-def chosen(places: Sequence[Place], pod: Pod, priority: int, allowed: Sequence[int]) -> tuple[str, Found] | str:
-    """What is chosen, in the reference's form."""
+def chosen(
+    places: Sequence[Place], pod: Pod, priority: int, allowed: Sequence[int], most_effort: int = 10**9
+) -> tuple[str, Found] | str:
+    """What is chosen, in the reference's form; by default without a bound on what is searched."""
     cache = make_cache([each.node for each in places], [one.pod for each in places for one in each.residents])
     snapshot, table = cache.snapshot(), VictimTable()
     occupied = {}
@@ -76,10 +79,10 @@ def chosen(places: Sequence[Place], pod: Pod, priority: int, allowed: Sequence[i
         return snapshot, [Offer(occupied[row]) for row in rows]
 
     rows = np.array(sorted(occupied), np.intp)
-    outcome = finished(choose(snapshot, Preemptor(pod, priority), rows, table, look, allowed, most_effort=10**9))
+    outcome = finished(choose(snapshot, Preemptor(pod, priority), rows, table, look, allowed, most_effort))
     if isinstance(outcome, NoVictims):
         return "wait" if outcome is NoVictims.WAIT else "no"
-    assert not outcome.limited
+    assert not outcome.limited or most_effort == MOST_EFFORT
     victims = outcome.victims
     return outcome.node, Found(tuple(sorted(each.uid for each in victims.pods)), victims.cost.violations)
 
@@ -138,6 +141,20 @@ def test_the_choice_is_right_on_nodes_that_no_scheduler_would_have_filled(
         ]
         places.append(Place(replace(node, name=name), residents))
     assert chosen(places, pod, 2, (0, 1)) == reference.choose(places, pod, 2, (0, 1))
+
+
+def test_many_victims_are_no_reason_to_find_none() -> None:
+    places = []
+    for number in range(8):
+        name, uuid = f"n{number}", f"GPU-{number}"
+        node = make_node(name, [make_device(uuid, memory=24, slots=20)])
+        crowd = [
+            make_pod(f"p-{name}-{at}", [app(4)], node=name, allocation=make_allocation([(uuid, 4, 0)]))
+            for at in range(6)
+        ]
+        places.append(Place(node, [Resident(one, protected=number < 6 and at == 0) for at, one in enumerate(crowd)]))
+    outcome = chosen(places, make_pod("arriving", [app(24)]), 5, (), most_effort=MOST_EFFORT)
+    assert outcome == ("n6", Found(tuple(f"uid-p-n6-{at}" for at in range(6)), 0))
 
 
 def test_of_300_equal_nodes_the_one_whose_victim_started_last_is_chosen() -> None:

@@ -104,9 +104,9 @@ async def test_pods_are_alike_if_they_ask_the_same_of_the_same_nodes_at_the_same
         assert first is not None
         assert [each.uid for each in wants.alike(first)] == ["uid-a", "uid-b"]
         wants.drop("uid-c")
-    first = wants.get("uid-a")
-    assert first is not None
-    assert first.nodes() == ["n1", "n2"]
+    kept = wants.get("uid-a")
+    assert kept is not None
+    assert kept.nodes() == ["n1", "n2"]
     # There is room for three: of the least important, the one that was refused last goes.
     put("higher", priority=9)
     put("later")

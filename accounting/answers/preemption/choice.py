@@ -19,8 +19,10 @@ from accounting.state import Rows, Snapshot
 
 #: What is searched in one step, in the measure of `_effort`; the first nodes mostly have the answer.
 _AT_FIRST, _AT_ONCE = 2, 8
-#: What is searched at most: 96 nodes where one pod is enough, of which a few mostly do, 24 where two have to go.
+#: What is searched at most: 96 nodes where one pod is enough, of which a few mostly do, 12 where two have to go.
 MOST_EFFORT = 96
+#: Nodes that are searched at most as long as none has an answer.
+MOST_NODES = 96
 
 
 class Chosen(NamedTuple):
@@ -55,15 +57,16 @@ def choose(
     """
     best: Chosen | None = None
     batch: list[int] = []
-    spent, at_once, effort = 0, _AT_FIRST, 0
+    spent, at_once, effort, nodes = 0, _AT_FIRST, 0, 0
     for ranked in rank(snapshot, preemptor, table, allowed, rows):
         if ranked is None:
             yield
             continue
         if best is not None and ranked.bound is not None and ranked.bound.is_above(best.victims.cost):
             break
-        spent, effort = spent + _effort(ranked), effort + _effort(ranked)
-        if spent > most_effort:
+        spent, effort, nodes = spent + _effort(ranked), effort + _effort(ranked), nodes + 1
+        # Until one node has an answer the search goes on, so that many victims are no reason to find none.
+        if spent > most_effort and (best is not None or nodes > MOST_NODES):
             best = best and best._replace(limited=True)
             break
         batch.append(ranked.row)
@@ -84,7 +87,7 @@ def choose(
 
 def _effort(ranked: Ranked) -> int:
     """Return how long it takes to search a node, in the time for one where one pod is enough."""
-    return 1 if ranked.bound is None else ranked.bound.number**2
+    return 1 if ranked.bound is None else ranked.bound.number**3
 
 
 def _cheaper(best: Chosen | None, found: Chosen | NoVictims) -> Chosen | None:

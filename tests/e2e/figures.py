@@ -134,7 +134,7 @@ def _preemptions(scenarios: Figures) -> Iterator[str]:
     ]
     yield from _table(
         "Preemption by the verb (9) and by evicting (10); nobody else went, and no card was over-committed after any "
-        "watch event",
+        "watch event. Binds are those of the extender that ran last",
         ("scenario, lock mode", "victims", "bound", "watch events"),
         rows,
     )

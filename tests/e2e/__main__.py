@@ -54,7 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minor", action="append", default=[], help="such as 1.37, repeatable; default: all pinned")
     parser.add_argument("--newest", action="store_true", help="only the newest minor")
     parser.add_argument(
-        "--scenario", action="append", default=[], metavar="N", help="1 to 8, admission or conformance, repeatable"
+        "--scenario",
+        action="append",
+        default=[],
+        metavar="N",
+        help="1 to 8, or a name, repeatable",
     )
     parser.add_argument("--quick", action="store_true", help="of these only the ones that take seconds")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how often each is played; default: once")

@@ -44,6 +44,7 @@ _LISTS: Final = (
     "verify?fields=problems",
 )
 _SYNC_SECONDS: Final = 900.0
+_LOOK_SECONDS: Final = 900.0
 _SCROLL_SECONDS: Final = 5
 _TOGETHER_SECONDS: Final = 20.0
 _SCRAPES: Final = 3
@@ -175,9 +176,9 @@ class Run:
     async def look(self, browser: Browser, picture: Path | None = None) -> Looked:
         """Open the page, wait for all nodes, scroll."""
         async with looking_at(browser, self._url) as seen:
-            first = await seen.until(_FIRST_PICTURE)
+            first = await seen.until(_FIRST_PICTURE, seconds=_LOOK_SECONDS)
             whole = str(self._nodes)
-            await seen.until("document.documentElement.dataset.nodes", lambda count: count == whole)
+            await seen.until("document.documentElement.dataset.nodes", lambda count: count == whole, _LOOK_SECONDS)
             everything = await seen.page.evaluate("performance.now()")
             if picture is not None:
                 await page_pictures.of_page(seen, picture)

@@ -70,7 +70,8 @@ def _cards(devices: list[dict[str, Any]]) -> Iterator[str]:
     yield from more
     gone = sum(not card["registered"] for card in devices)
     held = f", and {gone} held that no node registers any more" if gone else ""
-    yield f"{len(devices) - gone} cards{held}"
+    registered = len(devices) - gone
+    yield f"{registered} {'card' if registered == 1 else 'cards'}{held}"
 
 
 def _holders(card: dict[str, Any]) -> list[str]:

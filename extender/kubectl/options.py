@@ -73,9 +73,13 @@ def _add_shared(to: argparse.ArgumentParser) -> None:
     group.add_argument("--server", type=_server, metavar="URL", help="its address; default: through the API server")
     group.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG or ~/.kube/config")
     group.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")
-    group.add_argument("--service-namespace", default=default.namespace, help=f"default: {default.namespace}")
-    group.add_argument("--service", default=default.name, help=f"name of its Service; default: {default.name}")
-    group.add_argument("--service-port", default=default.port, help=f"default: {default.port}")
+    group.add_argument(
+        "--service-namespace", metavar="NAME", default=default.namespace, help=f"default: {default.namespace}"
+    )
+    group.add_argument(
+        "--service", metavar="NAME", default=default.name, help=f"name of its Service; default: {default.name}"
+    )
+    group.add_argument("--service-port", metavar="PORT", default=default.port, help=f"default: {default.port}")
     group.add_argument("--service-scheme", choices=["http", "https"], default="http", help="default: http")
 
 

@@ -74,7 +74,8 @@ def by_address(server: str) -> Extender:
         except urllib.error.HTTPError as error:
             return error.code, error.read()
         except (OSError, ValueError) as error:
-            return None, str(error).encode()
+            why = error.reason if isinstance(error, urllib.error.URLError) else error
+            return None, (getattr(why, "strerror", None) or str(why)).encode()
 
     return Extender(send, "--server")
 

@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="N",
-        help="1 to 10, admission, rbac, conformance, install or image, repeatable",
+        help="1 to 10, or a name, repeatable",
     )
     parser.add_argument("--quick", action="store_true", help="of these only the ones that take seconds")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how often each is played; default: once")

@@ -11,8 +11,8 @@ tests do.
             async with session.get("/api/v1/nodes") as response: ...
 
 Users: `admin` may do everything; `scheduler` is system:kube-scheduler; `extender` is the service account
-kube-system/gpu-extender, which may do what manifests/live/rbac.yaml says and nothing else; once `permit_evictions` was
-called, what manifests/evict/rbac.yaml says as well.
+kube-system/gpu-extender, which may do what manifests/live/rbac.yaml says and nothing else; `reader` may do nothing
+until a test grants it.
 """
 
 import ssl
@@ -52,6 +52,7 @@ _USERS: Final = {
         "system:serviceaccount:kube-system:gpu-extender",
         "system:serviceaccounts,system:serviceaccounts:kube-system",
     ),
+    "reader": ("reader-token", "reader", ""),
 }
 #: ServiceAccount wants accounts that a controller makes, TaintNodesByCondition a controller that removes its taint.
 _ADMISSION_OFF: Final = "ServiceAccount,TaintNodesByCondition"
@@ -260,6 +261,8 @@ class ControlPlane:
 
 def _path(manifest: Json) -> str:
     """The collection of an object's kind. Such plurals are all that is needed here."""
+    if manifest["kind"] == "Endpoints":
+        return f"/api/v1/namespaces/{manifest['metadata']['namespace']}/endpoints"
     group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
     namespace, kind = manifest["metadata"].get("namespace"), manifest["kind"].lower()
     plural = f"{kind}es" if kind.endswith("s") else f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"

@@ -94,7 +94,7 @@ def test_problems_alone(tmp_path: Path) -> None:
     assert "GPU-n1-0" not in text.out.decode()
     assert run("verify", "--problems", "--cluster", path, "-o", "json").json().keys() == {"problems"}
     whole = run("verify", "--cluster", path).out.decode()
-    assert "1 cards, and 1 held that no node registers any more" in whole
+    assert "1 card, and 1 held that no node registers any more" in whole
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job", "StatefulSet"])

@@ -190,12 +190,14 @@ async def test_it_goes_through_the_service_proxy_with_the_callers_kubeconfig(tmp
             missing = await run("why", "nobody", "--kubeconfig", kubeconfig)
         gone = await run("top", "pods", "--kubeconfig", kubeconfig)
         none = await run("top", "pods", "--kubeconfig", str(tmp_path / "none"))
+        refused = await run("top", "pods", "--server", client.url.rpartition(":")[0] + ":1")
     assert [row[1] for row in pods.rows()] == ["NAME", "holder", "waits"]
     assert why.out.startswith("team/lost on n2")
     assert small.status == 0
     assert "404 pod: team/nobody: not found" in missing.err
     assert seen[0] == (f"{PREFIX}/api/v1/pods?namespace=default", "Bearer of-the-caller")
     assert [(each.status, each.out, each.err.count("\n")) for each in (none, gone)] == [(2, "", 1)] * 2
+    assert refused.err == "error: --server: GET /api/v1/pods: Connection refused\n"
 
 
 async def test_the_context_that_is_named_gives_credentials_and_namespace(tmp_path: Path) -> None:

@@ -50,11 +50,13 @@ class Seen:
     errors: list[str] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
 
-    async def until(self, expression: str, wanted: Callable[[Any], bool] = bool) -> Any:  # noqa: ANN401 - JavaScript's
+    async def until(
+        self, expression: str, wanted: Callable[[Any], bool] = bool, seconds: float = PATIENCE_SECONDS
+    ) -> Any:  # noqa: ANN401 - JavaScript's
         """What an expression gives once it is wanted. The page's policy forbids waiting inside of it."""
         value: Any = None
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(seconds):
                 while not wanted(value := await self.page.evaluate(expression)):
                     await self.page.wait_for_timeout(20)
         except TimeoutError:

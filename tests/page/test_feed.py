@@ -4,7 +4,11 @@ They exist because the stream must not lose a change. They must not know the pag
 end knows the newest state of every node.
 """
 
+import hashlib
 import json
+import re
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,6 +20,7 @@ from extender.verbs import Decisions
 from tests.extender.objects import asks, bound, container, node, phased, pod, quota
 from tests.extender.serving import Client, make_cluster, serving
 
+ROOT = Path(__file__).parents[2]
 Event = tuple[str, Any, str]
 
 
@@ -156,6 +161,16 @@ async def test_a_stop_ends_the_streams() -> None:
             feed.stop()
     assert told[0] == "reset"
     assert "nodes" in told
+
+
+def test_what_others_wrote_is_as_they_published_it_with_its_licence() -> None:
+    folder = resources.files("extender.server.page").joinpath("static", "lit-html")
+    version = folder.joinpath("VERSION").read_text()
+    found = re.search(r"^lit-html (\S+) .*\nsha256 ([0-9a-f]{64})$", version, re.MULTILINE)
+    assert found is not None
+    assert found[1] in (ROOT / "docs" / "page.md").read_text()
+    assert hashlib.sha256(folder.joinpath("lit-html.js").read_bytes()).hexdigest() == found[2]
+    assert "BSD 3-Clause License" in folder.joinpath("LICENSE").read_text()
 
 
 async def test_files_have_a_strict_policy_and_are_known_by_their_hash() -> None:

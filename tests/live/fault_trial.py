@@ -151,9 +151,9 @@ class _Trial:
             await self._place(made)
         leader = await self._leader()
         await self._unlocked(leader)
+        cluster = leader.live.cluster
         await self._holds(
-            lambda: self._audit.difference(leader.live.cluster) is None,
-            "what is counted is not what the objects say",
+            lambda: self._audit.difference(cluster) is None, lambda: f"counted: {self._audit.difference(cluster)}"
         )
         found = await leader.live.compare()
         # A pod that is only asked about may be gone when it is: it holds nothing.
@@ -164,13 +164,15 @@ class _Trial:
 
     async def _unlocked(self, leader: Extender) -> None:
         """No pod holds the lock of its node; one that a bind to elsewhere has left keeps nobody away."""
-        await self._holds(lambda: not self._held_locks(), "a node stays locked by a pod on it")
+        await self._holds(lambda: not self._held_locks(), lambda: "a node stays locked by a pod on it")
         for name in self._locks():
             made = self._kube.create(pod(f"after-{name}", memory=1))
-            await self._holds(lambda: leader.live.cluster.pod(made["metadata"]["uid"]) is not None, "the watch of pods")  # noqa: B023
+            await self._holds(
+                lambda: leader.live.cluster.pod(made["metadata"]["uid"]) is not None, lambda: "the watch of pods"
+            )  # noqa: B023
             said = await self._place_once(made, name)
             self._must(not said, f"a lock that was left keeps others away: {said}")
-        await self._holds(lambda: not self._locks(), "a node stays locked")
+        await self._holds(lambda: not self._locks(), lambda: "a node stays locked")
 
     # -- scheduling ---------------------------------------------------------------------------------------------------
 
@@ -205,7 +207,9 @@ class _Trial:
         return said
 
     async def _leader(self) -> Extender:
-        await self._holds(lambda: any(one.live.is_ready() for one in self._replicas.values()), "no replica gets ready")
+        await self._holds(
+            lambda: any(one.live.is_ready() for one in self._replicas.values()), lambda: "no replica gets ready"
+        )
         return next(one for one in self._replicas.values() if one.live.is_ready())
 
     # -- harm ---------------------------------------------------------------------------------------------------------
@@ -291,11 +295,11 @@ class _Trial:
     def _check(self) -> None:
         self._must(not self._audit.overcommitted, f"over-committed: {self._audit.overcommitted[:3]}")
 
-    async def _holds(self, fact: Callable[[], bool], what: str) -> None:
+    async def _holds(self, fact: Callable[[], bool], what: Callable[[], str]) -> None:
         try:
-            await eventually(fact, what, seconds=PATIENCE_SECONDS)
-        except AssertionError as error:
-            raise Violation(f"seed {self.outcome.seed}: {error}") from None
+            await eventually(fact, seconds=PATIENCE_SECONDS)
+        except AssertionError:
+            raise Violation(f"seed {self.outcome.seed}: not within {PATIENCE_SECONDS} s: {what()}") from None
         self._check()
 
     def _must(self, holds: bool, why: str) -> None:

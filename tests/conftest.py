@@ -1,8 +1,8 @@
 """How many examples hypothesis tries, and what no test has to load.
 
 HYPOTHESIS_PROFILE: dev (the default), ci (always the same examples), mutants (the same, and few) or soak. It exists
-because a checkout, a pipeline and a long search want different depths of one test. It must not know any test. Invariant: no profile has a deadline,
-since a loaded machine is no bug.
+because a checkout, a pipeline and a long search want different depths of one test. It must not know any test.
+Invariant: no profile has a deadline, since a loaded machine is no bug.
 """
 
 import os

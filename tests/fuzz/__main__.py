@@ -45,13 +45,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(name: str, seconds: int) -> dict[str, object]:
     """Fuzz one target, from what is kept of earlier runs, and keep what is new."""
+    from tests.fuzz.raising import raise_what_is_logged
+    from tests.fuzz.reducing import reduced
     from tests.fuzz.targets import CORPUS, TARGETS
 
+    raise_what_is_logged()
     kept = CORPUS / name
     with tempfile.TemporaryDirectory(prefix=f"gpu-extender-fuzz-{name}-") as folder:
-        corpus, reduced, failures = (Path(folder) / each for each in ("corpus", "reduced", "failures"))
-        for each in (corpus, reduced, failures):
-            each.mkdir()
+        corpus, failures = Path(folder) / "corpus", Path(folder) / "failures"
+        corpus.mkdir()
+        failures.mkdir()
         for data in [*TARGETS[name].seeds(), *(path.read_bytes() for path in sorted(kept.glob("*")))]:
             _keep(corpus, data)
         limits = [f"-timeout={_TIMEOUT_SECONDS}", f"-rss_limit_mb={_MIBIBYTES}", f"-max_len={_MOST_BYTES}"]
@@ -65,12 +68,13 @@ def _run(name: str, seconds: int) -> dict[str, object]:
                 shutil.copy(path, Path(tempfile.gettempdir()) / f"{name}-{path.name}")
                 sys.stdout.write(f"{Path(tempfile.gettempdir()) / f'{name}-{path.name}'}: {path.read_bytes()!r}\n")
             return figures
-        _libfuzzer(name, ["-merge=1", str(reduced), str(corpus), *limits])
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir(parents=True)
-        for path in sorted(reduced.iterdir()):
-            _keep(kept, path.read_bytes())
-    sys.stdout.write(f"{name}: {figures['texts']} texts, {len(list(kept.iterdir()))} kept\n")
+        found = [path.read_bytes() for path in corpus.iterdir()]
+    chosen = reduced(found, TARGETS[name].run, TARGETS[name].seeds())
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    for data in chosen:
+        _keep(kept, data)
+    sys.stdout.write(f"{name}: {figures['texts']} texts, {len(chosen)} kept\n")
     sys.stdout.flush()
     return figures
 

@@ -34,7 +34,7 @@ from tests.live.harness_scheduler import Scheduler
 from tests.live.leader_harness import delete_lease, lease_of, write_lease
 from tests.virtual_time import passes, stall
 
-PODS, CARDS, MEMORY = 6, 2, 1000
+PODS, CARDS, MEMORY = 4, 2, 1000
 HOSTS = ("n1", "n2", "n3")
 #: Virtual; twice of all that may be waited for in a row: a lease, a write's deadline, a stale node lock.
 PATIENCE_SECONDS = 1200.0
@@ -44,9 +44,9 @@ _ASKED_AGAIN_SECONDS = 1.0
 _FULL_SHARE = 0.1
 _BIND_SECONDS = 10.0
 #: A new leader rules late Bindings out, or waits until none can come any more.
-_LEASES = (
-    LeaseSettings(),
-    LeaseSettings(duration_seconds=15.0, retry_seconds=5.0, write_deadline_seconds=_BIND_SECONDS),
+_LEASES = tuple(
+    LeaseSettings(duration_seconds=15.0, retry_seconds=5.0, write_deadline_seconds=deadline)
+    for deadline in (0.0, _BIND_SECONDS)
 )
 #: How often a replica looks whether it leads now decides nothing but how long a run takes.
 _LOOKS = mock.patch.object(waker, "_LOOK_SECONDS", (1.0, 5.0))

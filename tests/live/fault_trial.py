@@ -167,9 +167,11 @@ class _Trial:
         await self._holds(lambda: not self._held_locks(), lambda: "a node stays locked by a pod on it")
         for name in self._locks():
             made = self._kube.create(pod(f"after-{name}", memory=1))
+            uid = made["metadata"]["uid"]
             await self._holds(
-                lambda: leader.live.cluster.pod(made["metadata"]["uid"]) is not None, lambda: "the watch of pods"
-            )  # noqa: B023
+                lambda uid=uid: leader.live.cluster.pod(uid) is not None,  # type: ignore[misc]
+                lambda: "the watch of pods",
+            )
             said = await self._place_once(made, name)
             self._must(not said, f"a lock that was left keeps others away: {said}")
         await self._holds(lambda: not self._locks(), lambda: "a node stays locked")

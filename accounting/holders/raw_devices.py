@@ -97,6 +97,10 @@ class RawDevices:
         """Return the VMI that a pod is a launcher of; None for every other pod, whatever it says of itself (REQ-C1)."""
         return self._launchers.vmi_of(namespace, uid)
 
+    def listers_of(self, uid: str) -> frozenset[VmiKey]:
+        """Return the VMIs that list a pod, whether or not it is a launcher of one of them."""
+        return self._launchers.listers_of(uid)
+
     def allocatable(self, key: str) -> Mapping[str, int]:
         """Return the nodes that have devices of a key, and how many."""
         return self._capacity.get(key, MappingProxyType({}))

@@ -75,6 +75,10 @@ class Launchers:
         (lister,) = listers
         return lister if lister.namespace == namespace else None
 
+    def listers_of(self, uid: str) -> frozenset[VmiKey]:
+        """Return the VMIs that list a pod. If there are several it is a launcher of none, and of the last one left."""
+        return frozenset(self._listers.get(uid, ()))
+
     def _replace(self, key: VmiKey, listed: frozenset[str]) -> frozenset[str]:
         before = self._listed.pop(key, frozenset())
         if listed:

@@ -90,7 +90,10 @@ class UsageLedger:
 
     def _machine_changed(self, key: VmiKey, listed: frozenset[str]) -> None:
         now = self.now_ns()
-        self._share_out(key, now)
+        # A pod that another VMI lists too becomes or ceases to be that one's launcher.
+        others = {lister for uid in listed for lister in self._devices.listers_of(uid)}
+        for each in sorted({key} | others):
+            self._share_out(each, now)
         for uid in listed:
             if self._devices.pod(uid) is not None:
                 self._put_pod(uid, now)

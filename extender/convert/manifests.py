@@ -75,6 +75,9 @@ class Manifest(NamedTuple):
         except ValueError:
             # YAML reads 0x with any number of digits, but Python writes at most 4,300.
             shown = f"({type(value).__name__} with a number of too many digits)"
+        except (TypeError, RecursionError):
+            # Keys in YAML may be of any type, and a list may hold itself.
+            shown = f"({type(value).__name__} that JSON cannot show)"
         return field.removeprefix("."), shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
 
 

@@ -185,3 +185,15 @@ spec:
 """
     (read,) = decoded(text)
     assert read.spec.initContainers[0].resources == read.spec.containers[0].resources
+
+
+@pytest.mark.parametrize(
+    "labels",
+    ["{a: {null: 1}}", "{a: {2026-01-01: 1}}", "{a: &x [*x]}", "{a: &x {b: *x}}"],
+    ids=["null", "date", "list", "map"],
+)
+def test_a_wrong_value_that_json_cannot_show_is_named_all_the_same(labels: str) -> None:
+    """Found by the fuzzer: keys of any type, and lists that hold themselves."""
+    with pytest.raises(InputError) as said:
+        decoded(f"kind: Pod\nmetadata: {{name: p, labels: {labels}}}\n")
+    assert str(said.value).startswith("metadata.labels")

@@ -17,9 +17,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from extender.live.collector import LiveCollector, LoopMonitor
+from extender.live.evicting.counts import BUCKETS, End
 from extender.live.garbage import GarbagePace
+from tests.apiserver.beside import Beside
 from tests.extender.objects import bound, node, pod
 from tests.live.harness import Bench, eventually, live_settings, running
+from tests.live.harness_evicting import HIGH, evicting, holder, is_bound, queue, with_priority
 from tests.live.kube_harness import client_of
 from tests.virtual_time import passes, stall
 
@@ -79,13 +82,38 @@ async def test_every_series_is_there_from_the_start_and_none_names_an_object() -
             "gpu_extender_events_dropped_total",
             "gpu_extender_overcommit_reports_total",
             "gpu_extender_claims",
+            "gpu_extender_evicting_preemptions_total",
+            "gpu_extender_evicting_preemptions_under_way",
+            "gpu_extender_evicting_victims_total",
+            "gpu_extender_evicting_not_accepted_total",
+            "gpu_extender_evicting_stopped",
+            "gpu_extender_evicting_seconds_bucket",
+            "gpu_extender_evicting_seconds_sum",
+            "gpu_extender_evicting_seconds_count",
         }
-        # Outcomes and buckets are words and numbers of the program's own.
-        pairs = {pair for name in found for pair in re.findall(r'(\w+)="([^"]*)"', name)}
-        labels = {label for key, label in pairs if key not in ("outcome", "le")}
-        assert labels <= {"nodes", "pods", "resourcequotas"}
+        labels = {label for name in found for label in re.findall(r'="([^"]*)"', name)}
+        assert labels <= {"nodes", "pods", "resourcequotas", *End, *map(str, BUCKETS), "+Inf"}
         assert found['gpu_extender_reflector_lists_total{resource="pods"}'] == 1
         assert (found["gpu_extender_leader"], found["gpu_extender_ready"]) == (1, 1)
+
+
+async def test_a_preemption_by_the_extender_is_counted_with_its_victims_and_its_time() -> None:
+    async with (
+        running(node("n1"), holder("low"), settings=evicting()) as bench,
+        scraping(bench) as scraper,
+        Beside() as beside,
+    ):
+        beside.start(queue(bench).run())
+        bench.kube.create(with_priority(pod("high", memory=500), HIGH))
+        await is_bound(bench, "high")
+        await eventually(lambda: bench.live.evictor.under_way == 0)
+        found = await scraper.scrape()
+        assert found['gpu_extender_evicting_preemptions_total{outcome="bound"}'] == 1
+        assert found["gpu_extender_evicting_victims_total"] == 1
+        assert found["gpu_extender_evicting_seconds_count"] == 1
+        assert 2.0 < found["gpu_extender_evicting_seconds_sum"] < 5.0
+        assert found['gpu_extender_evicting_seconds_bucket{le="1.0"}'] == 0
+        assert found['gpu_extender_evicting_seconds_bucket{le="5.0"}'] == 1
 
 
 async def test_binds_by_outcome() -> None:

@@ -4,7 +4,7 @@ Why it exists: a list of 10,000 nodes answers nobody's question. It must not kno
 reading changes nothing; what takes longer than a few milliseconds is done in steps between which others are answered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import orjson
@@ -16,10 +16,10 @@ from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_json_manifests, pod_manifests
 from extender.reports import Usage, decision_entry, node_devices, pod_detail, summary, why_in_steps
 from extender.server.bodies import read_body
-from extender.server.lists import ListQuery, Lists
+from extender.server.lists import Entries, ListQuery, Lists
 from extender.server.openapi import openapi
 from extender.server.turns import Turns
-from extender.verbs import KEPT, Decisions
+from extender.verbs import KEPT, Decision, Decisions
 
 _Step = TypeVar("_Step")
 _LARGEST = 2**63 - 1
@@ -102,9 +102,7 @@ class Questions:
             return _answer({"error": str(error)}, 400)
         pod = query.filters.get("pod")
         found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
-        # The newest has the largest number, and comes first.
-        entries = (([f"{_LARGEST - each.number:019}"], decision_entry(each)) for each in found)
-        return await self._lists.send(request, query, lambda: entries)
+        return await self._lists.send(request, query, lambda: _in_places(found))
 
     async def document(self, _request: web.Request) -> web.Response:
         """Return the OpenAPI document of all this."""
@@ -117,6 +115,12 @@ class Questions:
 
     def _named(self, request: web.Request) -> Pod | None:
         return self._cluster.pod_named(request.match_info["namespace"], request.match_info["name"])
+
+
+def _in_places(decisions: Iterable[Decision]) -> Entries:
+    """Yield entries with their places: the newest has the largest number, and comes first."""
+    for each in decisions:
+        yield [f"{_LARGEST - each.number:019}"], {**decision_entry(each)}
 
 
 def _posted(body: bytes, cluster: Cluster) -> list[Pod]:

@@ -85,7 +85,7 @@ async def chromium(program: str) -> AsyncIterator[Browser]:
                     await _show_something(browser)
             except (Error, TimeoutError) as error:
                 said = log.read_text(errors="replace")[-_LAST_WORDS:] if log.exists() else ""
-                why = f"{program} shows no page: {error or type(error).__name__}"
+                why = f"{program} shows no page: {str(error) or type(error).__name__}"
                 raise BrowserFailed(f"{why}\nIts standard error:\n{said or '(empty)'}") from None
             try:
                 yield browser

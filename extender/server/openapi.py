@@ -216,11 +216,25 @@ def _described(operation: Operation, schema: Json, failure: Json) -> Json:
         described["requestBody"] = {
             "required": True,
             "description": "Kubernetes manifests as JSON.",
-            "content": {"application/json": {"schema": {"type": "object"}}},
+            "content": {"application/json": {"schema": {"type": "object"}, "example": _EXAMPLE}},
         }
     return described
 
 
+_EXAMPLE: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "example", "namespace": "default"},
+    "spec": {
+        "containers": [
+            {
+                "name": "main",
+                "image": "example",
+                "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}},
+            }
+        ]
+    },
+}
 _STATUS = {
     400: "The request cannot be used: the field, the value and why.",
     403: "The pod came from a file, or the request from a page of another origin.",

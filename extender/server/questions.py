@@ -5,7 +5,7 @@ changes nothing; work that takes longer than a few milliseconds is done in steps
 answered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import orjson
@@ -27,10 +27,10 @@ from extender.reports import (
     why_in_steps,
 )
 from extender.server.bodies import read_body
-from extender.server.lists import ListQuery, Lists
+from extender.server.lists import Entries, ListQuery, Lists
 from extender.server.openapi import openapi
 from extender.server.turns import Turns, json_array
-from extender.verbs import KEPT, Decisions
+from extender.verbs import KEPT, Decision, Decisions
 
 _Step = TypeVar("_Step")
 _MOST_SIZES, _MOST_SIZE_DIGITS = 16, 9
@@ -141,9 +141,7 @@ class Questions:
             return _answer({"error": str(error)}, 400)
         pod = query.filters.get("pod")
         found = self._decisions.newest() if pod is None else self._decisions.of_name(pod)
-        # The newest has the largest number, and comes first.
-        entries = (([f"{_LARGEST - each.number:019}"], dict(decision_entry(each))) for each in found)
-        return await self._lists.send(request, query, lambda: entries)
+        return await self._lists.send(request, query, lambda: _in_places(found))
 
     async def document(self, _request: web.Request) -> web.Response:
         """Return the OpenAPI document of /api/v1."""
@@ -156,6 +154,12 @@ class Questions:
 
     def _named(self, request: web.Request) -> Pod | None:
         return self._cluster.pod_named(request.match_info["namespace"], request.match_info["name"])
+
+
+def _in_places(decisions: Iterable[Decision]) -> Entries:
+    """Yield entries with their places: the newest has the largest number, and comes first."""
+    for each in decisions:
+        yield [f"{_LARGEST - each.number:019}"], {**decision_entry(each)}
 
 
 def _posted(body: bytes, cluster: Cluster) -> list[Pod]:

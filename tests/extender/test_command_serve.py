@@ -6,13 +6,14 @@ stays.
 """
 
 import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
 from tests.extender.objects import Json, asks, bound, container, held, listed, node, pod, quota
-from tests.extender.processes import ROOT, Served, served
+from tests.extender.processes import ROOT, Served, run, served
 from tests.extender.serving import asked, binding
 
 RELOADED, KEPT = "files read again", "files not read again"
@@ -43,11 +44,24 @@ async def test_a_pod_is_placed_end_to_end_and_sigterm_ends_it(tmp_path: Path) ->
         assert "Traceback" not in server.log
 
 
+async def the_number_of_cards_is_everywhere_the_same(server: Served) -> None:
+    """In the first lines of serve, on the page, in verify and in the demo, which counts those that are registered."""
+    found = re.search(r'"cards": ?(\d+)', server.welcome)
+    assert found is not None
+    summary = await server.get("/api/v1/summary")
+    verified = run("verify", "--cluster", ROOT / "manifests" / "examples" / "cluster.yaml").out.decode()
+    rows = await server.get("/api/v1/nodes")
+    assert summary["totals"]["cards"] == int(found[1])
+    assert f"\n{found[1]} cards, and 1 held that no node registers any more\n" in verified
+    assert sum(card["registered"] for node in rows for card in node["devices"]) == int(found[1])
+
+
 async def test_without_a_cluster_it_serves_the_example() -> None:
     with served("--log-format", "json") as server:
         rows = await server.get("/api/v1/nodes")
         assert str(ROOT / "manifests" / "examples" / "cluster.yaml") in server.welcome
         assert len(rows) == 14
+        await the_number_of_cards_is_everywhere_the_same(server)
         await server.post("/filter", {"Pod": None})
         await server.logged("request cannot be answered")
         line = json.loads(server.log.splitlines()[0])

@@ -235,7 +235,7 @@ def test_the_load_of_a_card_is_computed_once_for_each_container_that_takes_it(mo
     def counted(weights: Weights, used: tuple[Any, ...], capacity: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an array
         nonlocal computed
         computed += len(capacity[0])
-        return weighted_load(weights, used, capacity)  # type: ignore[arg-type]  # as given
+        return weighted_load(weights, used, capacity)
 
     monkeypatch.setattr(greedy, "weighted_load", counted)
     containers, columns = 30, 5

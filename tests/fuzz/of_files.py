@@ -21,6 +21,7 @@ from extender.config import Settings
 from extender.convert import InputError, parse_json_manifests, parse_manifests, pod_manifests
 from extender.journal import journal as journals
 from extender.kube.connection import ConnectError, Connection
+from extender.kube.reflector import Change
 from extender.live.replaying import Replay
 from extender.server import verify_report
 from tests.extender.objects import bound, listed, node, pod, quota
@@ -148,8 +149,8 @@ def journal_seeds() -> Iterator[bytes]:
     wanted = pod("p", memory=30)
     wanted["metadata"]["uid"] = "u"
     told = [
-        journals.Changed("Node", journals.Change.PUT, msgspec.json.encode(node("n1")).decode()),
-        journals.Changed("Pod", journals.Change.PUT, msgspec.json.encode(wanted).decode()),
+        journals.Changed("Node", Change.PUT, msgspec.json.encode(node("n1")).decode()),
+        journals.Changed("Pod", Change.PUT, msgspec.json.encode(wanted).decode()),
         journals.Assume("u", "n1", "GPU-n1-0,NVIDIA,30,0:;"),
         journals.Finish("u"),
         journals.Replaced("Pod", ["u"]),

@@ -44,7 +44,11 @@ def _pod(annotations: dict[str, str]) -> Pod:
     """A bound pod whose containers ask for cards of several vendors."""
     asked = [{vendor.count_resource: "1"} for vendor in VENDORS_ON[:2]]
     containers = [
-        core_v1.Container(kind, core_v1.Resources(limits=asked[number % 2]), "Always" if kind == "sidecar" else None)
+        core_v1.Container(
+            name=f"{kind}{number}",
+            resources=core_v1.Resources(limits=asked[number % 2]),
+            restartPolicy="Always" if kind == "sidecar" else None,
+        )
         for number, kind in enumerate(_KINDS)
     ]
     spec = core_v1.PodSpec(initContainers=containers[:2], containers=containers[2:], nodeName="n1")

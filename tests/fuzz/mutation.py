@@ -32,7 +32,11 @@ def mutated(data: bytes, most: int, seed: int, plain: Plain) -> bytes:
         return plain(data, most)
     if chance.random() < 0.1:
         first = bytes([chance.randrange(8)])
-    lines[at] = changed(value, chance)
+    try:
+        lines[at] = changed(value, chance)
+    except RecursionError:
+        # It is nested as deeply as JSON is read.
+        return plain(data, most)
     if chance.random() < 0.1:
         lines.insert(chance.randrange(len(lines) + 1), chance.choice(lines))
     found = first + b"\n".join(lines)

@@ -45,7 +45,9 @@ def _pod(annotations: dict[str, str]) -> Pod:
     asked = [{vendor.count_resource: "1"} for vendor in VENDORS_ON[:2]]
     containers = [
         core_v1.Container(
-            kind, "Always" if kind == "sidecar" else None, resources=core_v1.Resources(limits=asked[number % 2])
+            name=f"{kind}{number}",
+            resources=core_v1.Resources(limits=asked[number % 2]),
+            restartPolicy="Always" if kind == "sidecar" else None,
         )
         for number, kind in enumerate(_KINDS)
     ]

@@ -108,7 +108,7 @@ def _figures(said: str) -> dict[str, object]:
 
 def _fuzz(name: str, options: list[str]) -> None:
     """Fuzz in this process; it does not return."""
-    import atheris  # type: ignore[import-untyped]  # it has no types
+    import atheris
 
     with atheris.instrument_imports(include=["accounting", "extender"]):
         from tests.fuzz.targets import TARGETS

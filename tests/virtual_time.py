@@ -25,7 +25,7 @@ from extender.live.leading import leadership
 #: What loopback may need to hand over what was sent, on a busy machine.
 _GRACE_SECONDS = 0.0001
 #: A peer that does not read takes no more at some point; then time passes all the same.
-_MOST_GRACES = 50
+_MOST_GRACES = 10
 #: So many turns of a loop that is always busy take so long.
 _BUSY_TURNS, _BUSY_SECONDS = 100, 0.001
 #: On a loop of real time a fact is looked at that often.

@@ -21,7 +21,7 @@ from tests.extender.dra import gpu, resource_claim, resource_slice, result
 from tests.extender.objects import Json, asks, bound, card, container, listed, node, pod
 from tests.extender.raw_cluster import make_raw_cluster
 from tests.extender.serving import Client, serving
-from tests.extender.vmis import K, raw_node, raw_pod, units_of, vmi
+from tests.extender.vmis import K, raw_pod, units_of, vmi
 
 N1 = node("n1", [card("GPU-a", 0, memory=24576), card("GPU-b", 1, memory=24576)])
 N1 |= {"status": {"allocatable": {"nvidia.com/gpu": "20", K: "4"}}}

@@ -136,6 +136,7 @@ async def test_claims_and_vms_are_told_apart_from_pods(browser: Browser) -> None
         for label, option in (("namespace", "ml"), ("model", K.rpartition("/")[2])):
             await seen.page.get_by_label(label).select_option(option)
             await expect(seen.page.locator(".shown")).to_have_text("1 of 1 nodes")
+            await seen.page.get_by_label(label).select_option("")
         assert seen.errors == []
 
 

@@ -95,7 +95,8 @@ async def of_holders(folder: Path) -> None:
     with TemporaryDirectory(prefix="page-pictures-") as name:
         cluster = Path(name) / "cluster.json"
         cluster.write_text(_holders(), encoding="utf-8")
-        with processes.extender(["--cluster", str(cluster), "--raw-key", K]) as server:
+        serving = ["extender", "serve", "--port", "0", "--cluster", str(cluster), "--raw-key", K]
+        with processes.running(serving) as server:
             async with chromium(CHROMIUM) as browser, looking_at(browser, str(server.address), height=620) as seen:
                 await _ready(seen, 3)
                 await seen.page.locator("#grid").focus()

@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import pty
-import re
 import shutil
 import subprocess
 import sys
@@ -219,7 +218,7 @@ def test_a_shell_is_told_how_to_complete_the_command(shell: str, tmp_path: Path)
 def test_bash_completes_what_is_typed(module: str, words: str, expected: str, tmp_path: Path) -> None:
     script, name = tmp_path / "script", words.partition(" ")[0]
     script.write_bytes(run("completion", "bash", module=module).out)
-    last = len(words.split()) - 1
-    asking = f'source "$1"; COMP_WORDS=({words}); COMP_CWORD={last}; _shtab_{re.sub("-", "_", name)}; echo "${{COMPREPLY[@]}}"'
+    words_of = f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}"
+    asking = f'source "$1"; {words_of}; _shtab_{name.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
     said = subprocess.run(["bash", "-c", asking, "bash", str(script)], capture_output=True, text=True, check=True)
     assert said.stdout.split() == [expected]

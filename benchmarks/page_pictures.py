@@ -18,7 +18,7 @@ from playwright.async_api import expect
 
 from benchmarks import processes
 from tests.extender.dra import gpu, resource_claim, resource_slice, share
-from tests.extender.objects import bound, card, container, listed, node, phased, pod
+from tests.extender.objects import bound, card, container, listed, node, pod
 from tests.extender.vmis import K, raw_pod, units_of, vmi
 from tests.page.browser import CHROMIUM, PATIENCE_SECONDS, Seen, chromium, looking_at
 
@@ -31,7 +31,7 @@ def _node(number: int, whole: int) -> dict[str, Any]:
     """A node with shared cards, and whole devices if there are some."""
     cards = [card(f"GPU-{number}-{place}", place, memory=_CARD_MIB) for place in range(_CARDS)]
     made: dict[str, Any] = node(f"gpu-{number}", cards)
-    made["status"] = {"allocatable": {"cpu": "64", "nvidia.com/gpu": "40", K: str(whole)}}
+    made["status"] = {"allocatable": {"cpu": "64", "nvidia.com/gpu": "40"} | ({K: str(whole)} if whole else {})}
     return made
 
 
@@ -58,7 +58,7 @@ def _holders() -> str:
         pod("waits-for-devices", [container("main", units_of(4))]),
     ]
     machines = [vmi("db", ["uid-virt-launcher-db"], units=2, node="gpu-1"), vmi("desktop", units=4, node="gpu-2")]
-    return listed(_node(1, 4), _node(2, 4), _node(3, 0), phased(), *slices, *claims, *pods, *machines)
+    return listed(_node(1, 4), _node(2, 4), _node(3, 0), *slices, *claims, *pods, *machines)
 
 
 async def of_page(seen: Seen, path: Path) -> None:

@@ -26,6 +26,9 @@ CHECK := import sys; \
     find_spec("venv") and find_spec("ensurepip") or \
     sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
 
+# A test run starts hundreds of processes. If no compiled files may be kept, each of them compiles all of the project.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: run test lint style types contracts bench bench-curves bench-live demo soak fuzz mutants e2e venv clean help wheel lock image image-check
 

@@ -64,6 +64,11 @@ class _FailuresAsTheyCome:
         reporter.write_line(f"\n{report.when} failed: {report.nodeid}: {why[:300]}")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are processors: many tests wait for processes that they started."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Tell of failures where they are printed: not in a worker of xdist."""
     if not hasattr(config, "workerinput"):

@@ -199,7 +199,7 @@ def requested_total(containers: Sequence[Container | ContainerDemand]) -> tuple[
     )
 
 
-def requested_count(containers: Sequence[ContainerDemand]) -> int:
+def requested_count(containers: Sequence[Container | ContainerDemand]) -> int:
     """Return the peak count of `requested_total`, in a fraction of the time: filter needs it for every question."""
     sidecars_and_apps = highest = 0
     for container in containers:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from accounting.answers import Claims, Placement, Verdict, Verdicts, filter_nodes, place_beside
 from accounting.demand import ContainerDemand, Demand, QuotaKey
+from accounting.holdings import requested_count, requested_total
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod, Preempting, UnreadableAllocation
 from accounting.pod_info import PodInfo
 from accounting.pod_record import record_pod
@@ -234,3 +235,9 @@ def test_parts_are_what_is_asked_of_each_vendor() -> None:
     assert [part.containers[0].request for part in parts] == [ask(1, 10), DeviceRequest(2, 7, 0, 0, vendor=TWO)]
     alone = Demand.of(make_pod("p", [app(1)]))
     assert alone.parts == (alone,)
+
+
+@given(pending_pods())
+def test_the_count_of_a_demand_is_that_of_its_total(pod: Pod) -> None:
+    containers = Demand.of(pod).containers
+    assert requested_count(containers) == requested_total(containers)[0].count

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from accounting.container_resources import ContainerResources, api_charge
-from accounting.holdings import Total, peak_and_steady, requested_total
+from accounting.holdings import Total, peak_and_steady, requested_count, requested_total
 from accounting.pod import Container, ContainerKind, DeviceRequest
 from accounting.pod_record import record_pod
 from accounting.quantity import Quantity, parse_quantity
@@ -312,7 +312,7 @@ def test_fit_by_the_count_of_the_node(case: Case) -> None:
     name = expected["resource"]
     requested, used, capacity = (_units(expected[key], name) for key in ("requested", "used", "capacity"))
     asked = pod(*_counting(case, name))
-    assert requested_total(asked.containers)[0].count == requested
+    assert requested_total(asked.containers)[0].count == requested_count(asked.containers) == requested
 
     # More cards than anyone asks for, so that the count alone decides.
     cards = [card(f"GPU-{index:02}", index=index) for index in range(16)]

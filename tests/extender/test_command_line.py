@@ -197,3 +197,10 @@ def test_signs_of_life_come_after_two_seconds_and_leave_nothing_behind(monkeypat
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_is_told_how_to_complete_the_command(shell: str) -> None:
     assert "explain" in run("completion", shell).out.decode()
+
+
+@pytest.mark.parametrize("command", ["account", "explain", "simulate"])
+def test_a_command_waits_for_nothing_that_it_does_not_need(command: str) -> None:
+    code = f"import sys; from extender.cli import _parser; _parser({command!r}); print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) & {"aiohttp", "kubernetes_asyncio", "extender.server"} == set()

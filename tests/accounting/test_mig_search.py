@@ -6,6 +6,7 @@ first one of the plainest search, `mig_reference`; yes and no are its yes and no
 
 from dataclasses import replace
 from itertools import product
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -99,13 +100,16 @@ def test_the_placement_is_the_first_one_of_the_plainest_search(
         cluster.cache.add_pod(record_pod(pod(memory(APP, 4), name=f"t{at}", node="n0", allocation=((row,),))))
     snapshot = cluster.cache.snapshot()
     rows = snapshot.rows_of([f"n{number}" for number in range(len(nodes))])
-    searched = place_on_columns(snapshot, Demand.of(asked), snapshot, np.ones(snapshot.columns, np.bool_), most)
+    # Very few of these questions need more steps than there are, and the reference has no such bound.
+    with mock.patch.object(mig_fit, "STEPS", 16 * mig_fit.STEPS):
+        searched = place_on_columns(snapshot, Demand.of(asked), snapshot, np.ones(snapshot.columns, np.bool_), most)
     assert not searched.limited.any()
     for row_number, cards in zip(rows.tolist(), nodes, strict=True):
         view = snapshot.take(np.array([row_number]))
         in_mig = any(each.layout for each in cards)
         first = Reference(view, asked, snapshot).first(most) if in_mig else None
-        assert place_on_one(view, Demand.of(asked), snapshot, most) == first
+        with mock.patch.object(mig_fit, "STEPS", 16 * mig_fit.STEPS):
+            assert place_on_one(view, Demand.of(asked), snapshot, most) == first
         assert searched.feasible[row_number] == (first is not None)
         anywhere = in_mig and Reference(view, asked, snapshot).first(None) is not None
         assert searched.over[row_number] == (first is None and anywhere)

@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+DIST ?= dist
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -83,11 +84,11 @@ e2e: $(TOOLS) ## play scenarios on a real etcd, kube-apiserver and kube-schedule
 	$(BIN)/python -m tests.e2e $(ARGS)
 
 wheel: $(TOOLS) ## build the wheel, the source distribution and the CycloneDX SBOM into dist/
-	rm -rf dist
-	$(BIN)/python -m hatchling build -d dist
+	rm -rf $(DIST)
+	$(BIN)/python -m hatchling build -d $(DIST)
 	$(INSTALL) --quiet --editable '.[release]'
 	$(BIN)/cyclonedx-py requirements image/requirements.lock --pyproject pyproject.toml --mc-type application \
-	    --output-reproducible --of JSON -o dist/sbom.cdx.json
+	    --output-reproducible --of JSON -o $(DIST)/sbom.cdx.json
 
 lock: $(TOOLS) ## write image/requirements.lock anew, with the hashes of every file
 	$(INSTALL) --quiet --editable '.[release]'

@@ -46,7 +46,16 @@ _STATE: Final = "gpu-extender.io/made-as"
 _WRITER: Final = "gpu-extender.io/written-by"
 _NODE: Final = "hami.io/vgpu-node"
 _CARDS: Final = 6
-_TIMES: Final = {"startedAt": "2026-11-29T10:00:00Z", "finishedAt": "2026-11-29T10:05:00Z"}
+_STARTED, _DELETED = "2026-11-29T10:00:00Z", "2026-11-29T12:00:00Z"
+#: Lines of docs/hami.md.
+FILTERED: Final = "a pod that was filtered and is not bound"
+NO_COMMA: Final = "a part of an allocation that has no comma"
+BEING_DELETED: Final = "a pod that is being deleted"
+RUN_AGAIN: Final = "inits that run again"
+RESTART: Final = "restart"
+SIDECAR: Final = "a sidecar"
+MOVED: Final = "rows that are left out or moved"
+REASONS: Final = (FILTERED, NO_COMMA, BEING_DELETED, RUN_AGAIN, RESTART, SIDECAR, MOVED)
 #: What a pod is in, and how often.
 _STATES: Final = {
     "started": 8,
@@ -118,7 +127,7 @@ def _changed(random: Random, state: str, started: Json) -> Json:
     elif state == "ended":
         made["status"]["phase"] = random.choice(("Succeeded", "Failed"))
     elif state == "being deleted":
-        made["metadata"] |= {"deletionTimestamp": _TIMES["finishedAt"], "deletionGracePeriodSeconds": 30}
+        made["metadata"] |= {"deletionTimestamp": _DELETED, "deletionGracePeriodSeconds": 30}
     elif state == "reserved":
         del made["spec"]["nodeName"]
         made["status"] = {"phase": "Pending"}
@@ -140,20 +149,18 @@ def _is_sidecar(container: Json) -> bool:
 
 def _status(made: Json, over: int, exit_code: int = 0) -> Json:
     """The status when the first so many ordinary inits are over."""
-    statuses, ended = [], 0
+    statuses: list[Json] = []
+    ended = 0
     all_over = over == len(_inits(made)) and not exit_code
-    for each in made["spec"]["initContainers"]:
-        if _is_sidecar(each):
-            state: Json = {"running": {"startedAt": _TIMES["startedAt"]}}
-        elif ended < over:
+    for at, each in enumerate(made["spec"]["initContainers"]):
+        state: Json = {"running": {"startedAt": _STARTED}}
+        if not _is_sidecar(each) and ended < over:
             ended += 1
             failed = exit_code if ended == over else 0
-            state = {"terminated": {"exitCode": failed, "reason": "Error" if failed else "Completed", **_TIMES}}
-        else:
-            state = {"running": {"startedAt": _TIMES["startedAt"]}}
-        statuses.append(
-            {"name": each["name"], "image": "i", "imageID": "i", "ready": True, "restartCount": 0, "state": state}
-        )
+            # One after the other.
+            times = {"startedAt": f"2026-11-29T10:{at:02}:00Z", "finishedAt": f"2026-11-29T10:{at:02}:30Z"}
+            state = {"terminated": {"exitCode": failed, "reason": "Error" if failed else "Completed", **times}}
+        statuses.append({"name": each["name"], "ready": True, "restartCount": 0, "state": state})
     return {"phase": "Running" if all_over else "Pending", "initContainerStatuses": statuses}
 
 
@@ -206,18 +213,23 @@ def _held(of: Mapping[str, Mapping[str, int]]) -> Held:
 
 
 def reasons(made: Json, reader: str) -> Iterator[str]:
-    """Yield the lines of docs/hami.md that let a reader count a pod otherwise."""
-    notes, version = made["metadata"]["annotations"], reader.partition(" ")[0]
-    state, restarted = notes[_STATE], reader.endswith(" restarted")
-    inits = made["spec"]["initContainers"]
-    if state in ("inits run again", "reserved", "being deleted", "part without a comma"):
-        yield state
-    if version == "2.10.0" and "#2723" not in reader and any(map(_is_sidecar, inits)):
-        yield "sidecar"
-    if restarted and state == "started" and _inits(made):
-        yield "restart"
-    if notes[_WRITER] != Version.AFTER_2723.value and _rows_may_have_moved(made):
-        yield "rows that are left out or moved"
+    """Yield the lines of docs/hami.md by which a reader counts a pod otherwise, or may."""
+    state, version = made["metadata"]["annotations"][_STATE], reader.removesuffix(" restarted")
+    restarted = reader != version
+    if state == "reserved":
+        yield FILTERED
+    if state == "part without a comma":
+        yield NO_COMMA
+    if state == "being deleted" and (restarted or _inits(made)):
+        yield BEING_DELETED
+    if state == "inits run again" and not restarted:
+        yield RUN_AGAIN
+    if state == "started" and restarted and _inits(made):
+        yield RESTART
+    if version == "2.10.0" and any(map(_is_sidecar, made["spec"]["initContainers"])):
+        yield SIDECAR
+    if _rows_may_have_moved(made):
+        yield MOVED
 
 
 def _texts(made: Json) -> list[str]:
@@ -226,11 +238,17 @@ def _texts(made: Json) -> list[str]:
 
 
 def _rows_may_have_moved(made: Json) -> bool:
-    """Whether there is a row missing, or the loop of before 2.10 wrote rows of two vendors."""
-    texts = [made["metadata"]["annotations"][key] for key in _texts(made)]
-    containers = len(made["spec"]["initContainers"]) + len(made["spec"]["containers"])
-    old = made["metadata"]["annotations"][_WRITER] in (Version.V2_7, Version.V2_8, Version.V2_9)
-    return any(text.count(";") != containers for text in texts) or (old and len(texts) > 1)
+    """Whether the rows are not one for each container, or a container that asks for cards has none or too many."""
+    containers = [*made["spec"]["initContainers"], *made["spec"]["containers"]]
+    for vendor in VENDORS:
+        text = made["metadata"]["annotations"].get(vendor.devices_allocated_annotation)
+        if text is None:
+            continue
+        rows = [row.count(",") // 3 for row in text.split(";")[:-1]]
+        asked = [int(each["resources"]["limits"].get(vendor.count_resource, "0")) for each in containers]
+        if len(rows) != len(asked) or any(count != row for count, row in zip(asked, rows, strict=True) if count):
+            return True
+    return False
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------

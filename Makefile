@@ -28,7 +28,7 @@ CHECK := import sys; \
     sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak fuzz mutants e2e venv clean help wheel lock image image-check
+.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak fuzz mutants e2e venv clean help clients wheel lock image image-check
 
 run: $(RUNNING) ## serve an example cluster on 127.0.0.1:8888
 	$(BIN)/gpu-extender serve $(ARGS)
@@ -82,6 +82,9 @@ mutants: $(TOOLS) ## change accounting/ in one place after another, and show whi
 
 e2e: $(TOOLS) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)
 	$(BIN)/python -m tests.e2e $(ARGS)
+
+clients: $(TOOLS) ## build helm, and kubectl where there is none, for the tests of the chart and the manifests (needs Go)
+	$(BIN)/python -m tests.e2e.clients $(ARGS)
 
 wheel: $(TOOLS) ## build the wheel, the source distribution and the CycloneDX SBOM into dist/
 	rm -rf $(DIST)

@@ -31,6 +31,7 @@ case $version in *[!0-9.]*) version=$(cd "$target/usr/lib" && ls -d python3.[0-9
 # Debian's own CA list is a package's script; the certificates themselves are files.
 mkdir -p "$target/etc/ssl/certs" "$app"
 cat "$target"/usr/share/ca-certificates/mozilla/*.crt > "$target/etc/ssl/certs/ca-certificates.crt"
+echo ./etc/ssl/certs/ca-certificates.crt | tee -a "$FILES"/ca-certificates_* > /dev/null
 printf 'root:x:0:0:root:/root:/sbin/nologin\ngpu-extender:x:65532:65532::/nonexistent:/sbin/nologin\n' > "$target/etc/passwd"
 printf 'root:x:0:\ngpu-extender:x:65532:\n' > "$target/etc/group"
 

@@ -96,7 +96,8 @@ def entered(image: Image, volumes: Path, *command: str, environment: dict[str, s
     os.chown(volumes / "run", 65532, 65532)
     variables = [f"{name}={value}" for name, value in (image.environment | (environment or {})).items()]
     chroot = [str(shutil.which("chroot")), f"--userspec={image.user}", "--groups=", str(image.root)]
-    isolated = ["unshare", "--mount", "--propagation=private", "--fork", "--kill-child", "sh", "-c", _ENTER, "sh"]
+    # One process after another under one id, so that a signal reaches the program.
+    isolated = ["unshare", "--mount", "--propagation=private", "sh", "-c", _ENTER, "sh"]
     return [*isolated, str(image.root), str(volumes), *variables, *chroot, *command]
 
 
@@ -193,6 +194,7 @@ def test_it_serves_the_example_by_the_arguments_of_a_laptop(image: Image, tmp_pa
             assert len(json.load(response)) == 14
     finally:
         child.end()
+    assert not answers(f"http://127.0.0.1:{port}/livez")
 
 
 def _arguments(deployment: Json, changed: Json) -> list[str]:
@@ -225,6 +227,7 @@ def test_it_serves_by_the_arguments_of_the_manifests(image: Image, plane: Contro
         assert (tmp_path / "run" / "lock").stat().st_uid == 65532
     finally:
         child.end()
+    assert not answers(f"http://127.0.0.1:{port}/livez")
 
 
 def _parts(flag: str) -> tuple[str, str, str]:

@@ -51,6 +51,14 @@ def _lines(figures: Figures) -> Iterator[str]:
         yield from _waking(figures[version])
         yield from _bounded(figures[version])
         yield from _preemptions(figures[version])
+    yield from _image(figures)
+
+
+def _image(figures: Figures) -> Iterator[str]:
+    if "image" in figures:
+        made = figures["image"]
+        yield from ("", "## The image", "")
+        yield f"{made['MB unpacked']} MB, {made['MB packed']} MB packed, built in {made['seconds to build']} s."
 
 
 def _throughput(scenarios: Figures) -> Iterator[str]:

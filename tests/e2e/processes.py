@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -111,10 +112,10 @@ def free_ports(number: int) -> list[int]:
     return found
 
 
-def answers(url: str) -> bool:
-    """Whether a GET of a plain HTTP URL is answered with 200."""
+def answers(url: str, context: ssl.SSLContext | None = None) -> bool:
+    """Whether a GET is answered with 200."""
     try:
-        with urllib.request.urlopen(url, timeout=1) as response:  # noqa: S310 - a URL of loopback
+        with urllib.request.urlopen(url, timeout=1, context=context) as response:  # noqa: S310 - a URL of loopback
             return bool(response.status == 200)
     except (OSError, http.client.HTTPException):
         return False

@@ -19,7 +19,7 @@ from extender.cluster import Cluster
 from extender.commands.usage import UsageKeeper
 from extender.convert import InputError
 from extender.convert.pod import convert_pod
-from extender.convert.usage_file import read_usage, usage_lines
+from extender.convert.usage_file import VERSION, read_usage, usage_lines
 from extender.convert.virtual_machine import convert_vmi
 from extender.wire import core_v1, kubevirt_v1
 from tests.extender.objects import MODEL, STARTING, STEADY, Json, bound, card, node, phased
@@ -248,6 +248,29 @@ def a_file() -> bytes:
     ledger = cluster.keep_usage((), clock.ns)
     ledger.catch_up()
     return b"".join(usage_lines(ledger.records, clock.ns()))
+
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("usage-records-*.jsonl")), ids=lambda path: path.name)
+def test_what_an_earlier_version_wrote_is_read(path: Path, tmp_path: Path) -> None:
+    """A file of each version of the format that there was stays among the tests."""
+    file = tmp_path / "usage"
+    file.write_bytes(path.read_bytes())
+    keeper = UsageKeeper(make_raw_cluster(), str(file), 90)
+    found = {(each.line.owner.name, each.line.phase.value): each.used[:2] for each in keeper.ledger.records}
+    assert found == {
+        ("b", "steady"): (150 * NS, 15_000 * NS),
+        ("p", "init"): (0, 900 * NS),
+        ("p", "steady"): (180 * NS, 1_080 * NS),
+        ("m", "steady"): (0,),
+    }
+
+
+def test_the_tests_have_a_file_of_every_version() -> None:
+    versions = {path.stem.rpartition("-")[2] for path in DATA.glob("usage-records-*.jsonl")}
+    assert versions == {str(version) for version in range(1, VERSION + 1)}
 
 
 @pytest.mark.parametrize(

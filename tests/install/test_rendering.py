@@ -1,7 +1,7 @@
 """The chart and the manifests: both give the same objects, and the objects keep what they promise.
 
-It exists because a cluster is installed from either. It must not need a cluster. helm and kubectl are built by `make
-e2e`; where they are not, what needs them is skipped and says so.
+It exists because a cluster is installed from either. It must not need a cluster. `make clients` builds helm, and
+kubectl where there is none; before that, what needs them is skipped and says so. `.ci/run` does it before the tests.
 """
 
 import json
@@ -15,7 +15,7 @@ import yaml
 
 from extender import __version__
 from extender.cli import _parser
-from tests.e2e.clients import cached
+from tests.e2e.clients import renderer
 from tests.install.rendering import CHART, MODES, Objects, RenderError, by_helm, by_kustomize, values_of
 
 Json = dict[str, Any]
@@ -26,9 +26,9 @@ SCHEMA: Json = json.loads((CHART / "values.schema.json").read_text())
 
 
 def program(name: str) -> Path:
-    found = cached(name)
+    found = renderer(name)
     if found is None:
-        pytest.skip(f"{name} has not been built: python -m tests.e2e.clients builds it, which needs Go")
+        pytest.skip(f"{name} is not here: `make clients` builds it, which needs Go")
     return found
 
 

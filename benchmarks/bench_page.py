@@ -40,6 +40,10 @@ _LISTS: Final = (
     "verify?fields=devices,problems",
     "quotas",
     "decisions",
+    "claims",
+    "usage",
+    "options",
+    "summary",
     "nodes?limit=500",
     "verify?fields=problems",
 )

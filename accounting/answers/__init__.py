@@ -11,6 +11,7 @@ from accounting.answers.filter import feasible_on, filter_nodes, hopeless
 from accounting.answers.missing import CardLack, Near, nearest
 from accounting.answers.options import CardOption, RawOption, card_options, raw_options
 from accounting.answers.raw import raw_reasons, raw_request, score_raw, with_raw
+from accounting.answers.raw_report import RawReport, Reports, UnitHolder, raw_reports, raw_reports_in_steps
 from accounting.answers.report import DeviceReport, FoundProblems, device_reports, node_report, problem_counts, problems
 from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
 
@@ -25,6 +26,9 @@ __all__ = [
     "Near",
     "Placement",
     "RawOption",
+    "RawReport",
+    "Reports",
+    "UnitHolder",
     "Verdict",
     "Verdicts",
     "allocate",
@@ -47,6 +51,8 @@ __all__ = [
     "problems",
     "raw_options",
     "raw_reasons",
+    "raw_reports",
+    "raw_reports_in_steps",
     "raw_request",
     "score_raw",
     "with_raw",

@@ -28,6 +28,8 @@ class Hold(NamedTuple):
     units: int
     node: str | None = None
     state: HoldState = HoldState.PENDING
+    name: str = ""
+    """Of the object of its own that tells of it; "" if it follows from the VMI's spec."""
 
     def on(self, node: str) -> "Hold":
         """Return the hold, bound to a node."""

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run the command; 1 if there are problems. Raises `InputError`."""
     report = verify_report(cluster_of(arguments, settings))
     if arguments.problems:
-        del report["devices"]
+        report = {"problems": report["problems"]}
     if arguments.output == "json":
         print_json(report)
     else:
@@ -41,6 +41,7 @@ def _text(report: dict[str, Any], *, only_problems: bool) -> Iterator[str]:
     problems = report["problems"]
     if not only_problems:
         yield from _cards(report["devices"])
+        yield from _raw(report.get("raw", []))
         yield ""
     yield "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     shown, more = first_rows(problems, "problems")
@@ -72,6 +73,30 @@ def _cards(devices: list[dict[str, Any]]) -> Iterator[str]:
     held = f", and {gone} held that no node registers any more" if gone else ""
     registered = len(devices) - gone
     yield f"{registered} {'card' if registered == 1 else 'cards'}{held}"
+
+
+def _raw(uses: list[dict[str, Any]]) -> Iterator[str]:
+    """Show whole devices; if there are many, first where too much is used, then those that somebody has."""
+    if not uses:
+        return
+    if len(uses) > MOST_ROWS:
+        uses = sorted(uses, key=lambda use: (not use["overcommitted"], not use["holders"]))
+    shown, more = first_rows(uses, "nodes with whole devices")
+    yield ""
+    yield from table(
+        ("NODE", "WHOLE DEVICES", "USED", "STATE", "HELD BY"),
+        [
+            (
+                use["node"],
+                use["key"],
+                f"{use['used']}/{use['allocatable']}",
+                "over-committed" if use["overcommitted"] else "ok",
+                some([f"{each['kind']} {each['name']} {each['units']}" for each in use["holders"]]) or "-",
+            )
+            for use in shown
+        ],
+    )
+    yield from more
 
 
 def _holders(card: dict[str, Any]) -> list[str]:

@@ -127,7 +127,11 @@ def _verify(arguments: argparse.Namespace, extender: Extender, paint: Paint) -> 
     fields = "problems,differences,comparison"
     found = extender.get("/api/v1/verify", {"fields": fields} if arguments.problems else None)
     problems = [each | {"bad": True} for each in found["problems"]]
-    lines = [] if arguments.problems else [*_lines(showing.CARDS, found["devices"], paint, arguments, "No cards."), ""]
+    lines: list[str] = []
+    if not arguments.problems:
+        lines += [*_lines(showing.CARDS, found["devices"], paint, arguments, "No cards."), ""]
+        raw = [each | {"bad": each["overcommitted"]} for each in found.get("raw", ())]
+        lines += [*_lines(showing.RAW, raw, paint, arguments, ""), ""] if raw else []
     lines += _lines(showing.PROBLEMS, problems, paint, arguments, "No problems.")
     return Shown(found, lines, 1 if problems else 0)
 

@@ -5,7 +5,7 @@ It must not ask anything. Invariants: the same answers give the same bytes; only
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from extender.printable import printable
@@ -64,17 +64,32 @@ def node_row(entry: Json) -> Json:
         for kind in ("requested", "capacity")
     }
     models = sorted({card["type"] for card in cards if card["type"]})
-    pods = {pod for card in cards for pod in card["pods"]}
+    raw = entry.get("raw", [])
+    holders = {(each["kind"], each["name"]) for part in (*cards, *raw) for each in part["holders"]}
+    if any(use["overcommitted"] for use in raw):
+        problems = list(dict.fromkeys([*problems, "over-committed"]))
     return {
         "node": entry["node"],
         "cards": len(cards),
-        "free": sum(not card["pods"] for card in cards),
+        "free": sum(not card["holders"] for card in cards),
         "models": ", ".join(models),
-        "pods": len(pods),
+        "pods": _count(holders, "pod"),
+        "claims": _count(holders, "claim"),
+        "vmis": _count(holders, "vmi"),
+        "holds": _count(holders, "hold"),
+        "raw": ", ".join(f"{use['used']}/{use['allocatable']} {use['key'].rpartition('/')[2]}" for use in raw),
         "state": ", ".join(problems) or "ok",
         "bad": bool(problems),
         **sums,
     }
+
+
+def _count(holders: set[tuple[str, str]], kind: str) -> int:
+    return sum(each == kind for each, _ in holders)
+
+
+def _held_by(holders: Iterable[Json]) -> str:
+    return ", ".join(f"{each['kind']} {each['name']}" for each in holders)
 
 
 NODES = (
@@ -86,7 +101,11 @@ NODES = (
     Column("CORES%", lambda row: _percent(row, "cores")),
     Column("SLOTS", lambda row: f"{row['requested']['slots']}/{row['capacity']['slots']}"),
     Column("PODS", lambda row: row["pods"]),
+    Column("CLAIMS", lambda row: row["claims"]),
+    Column("VMIS", lambda row: row["vmis"]),
+    Column("HOLDS", lambda row: row["holds"], wide=True),
     Column("STATE", lambda row: row["state"]),
+    Column("WHOLE DEVICES", lambda row: row["raw"], wide=True),
     Column("MODELS", lambda row: row["models"], wide=True),
 )
 
@@ -130,7 +149,9 @@ USAGE = (
     Column("MEMORY", lambda row: _mib(row["held"]["memory"])),
     Column("CORES", lambda row: row["held"]["cores"]),
     Column("SLOTS", lambda row: row["held"]["slots"]),
-    Column("QUOTAS", lambda row: ", ".join(map(_quota, row["quotas"]))),
+    Column("QUOTAS", lambda row: ", ".join([*map(_quota, row["quotas"]), *map(_budget, row["raw"])])),
+    Column("CLAIMS", lambda row: row["claims"]["claims"], wide=True),
+    Column("CLAIMED MEMORY", lambda row: _mib(row["claims"]["held"]["memory"]), wide=True),
     Column("CHARGED COUNT", lambda row: row["charged"]["count"], wide=True),
     Column("CHARGED MEMORY", lambda row: _mib(row["charged"]["memory"]), wide=True),
     Column("CHARGED CORES", lambda row: row["charged"]["cores"], wide=True),
@@ -158,9 +179,18 @@ CARDS = (
     Column("MEMORY", lambda row: f"{_mib(row['requested']['memory'])}/{_mib(row['capacity']['memory'])}"),
     Column("CORES", lambda row: f"{row['requested']['cores']}/{row['capacity']['cores']}"),
     Column("SLOTS", lambda row: f"{row['requested']['slots']}/{row['capacity']['slots']}"),
-    Column("PODS", lambda row: len(row["pods"])),
+    Column("HOLDERS", lambda row: len(row["holders"])),
     Column("MODEL", lambda row: row["type"] or "", wide=True),
-    Column("HELD BY", lambda row: ", ".join(row["pods"]), wide=True),
+    Column("HELD BY", lambda row: _held_by(row["holders"]), wide=True),
+)
+
+RAW = (
+    Column("NODE", lambda row: row["node"]),
+    Column("WHOLE DEVICES", lambda row: row["key"]),
+    Column("USED", lambda row: f"{row['used']}/{row['allocatable']}"),
+    Column(
+        "HELD BY", lambda row: ", ".join(f"{each['kind']} {each['name']} {each['units']}" for each in row["holders"])
+    ),
 )
 
 PROBLEMS = (
@@ -188,13 +218,20 @@ def why_lines(why: Json, paint: Paint) -> Iterator[str]:
         yield from table(columns, rows, paint, wide=False)
     for place, each in enumerate(why["best"][:3]):
         yield printable(f"  {'would go to' if place == 0 else 'then'} {each['node']} (score {each['score']})")
-    for near in why["nearest"][1:]:
-        yield printable(f"  {near['text']}")
+    for near in why["nearest"]:
+        if near["text"] != why["text"]:
+            yield printable(f"  {near['text']}")
 
 
 def _quota(row: Json) -> str:
     short = row["resource"].rpartition("/")[2]
     return f"{short} {row['used']}/{row['hard']}{' (exceeded)' if row['exceeded'] else ''}"
+
+
+def _budget(row: Json) -> str:
+    """Return what a namespace has of a raw key, and may have."""
+    hard = "" if row["hard"] is None else f"/{row['hard']}"
+    return f"{row['key'].rpartition('/')[2]} {row['used']}{hard}"
 
 
 def _mib(mib: int) -> str:

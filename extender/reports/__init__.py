@@ -10,7 +10,7 @@ from extender.reports.lists import VerifyLists, claim_entries, node_entries, pod
 from extender.reports.marks import MARKS, WRONG, card_marks, wanted_marks
 from extender.reports.options import options
 from extender.reports.render import account, node_devices
-from extender.reports.sums import Usage, summary, usage
+from extender.reports.sums import Usage, holder_counts, summary, usage
 from extender.reports.usage_records import usage_csv, usage_records
 from extender.reports.why import why, why_in_steps
 
@@ -25,6 +25,7 @@ __all__ = [
     "claim_entries",
     "decision_entry",
     "explain",
+    "holder_counts",
     "node_devices",
     "node_entries",
     "options",

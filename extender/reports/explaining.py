@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.answers import Placement, explain_node, node_report, raw_reasons, score_raw
+from accounting.answers import Placement, RawReport, explain_node, node_report, raw_reasons, raw_reports, score_raw
 from accounting.cards import score_nodes
 from accounting.holdings import pod_total
 from accounting.pod import Pod
@@ -19,7 +19,7 @@ from accounting.status import ProblemCode, Reason
 from accounting.vendor_part import part_of
 from extender.cluster import Cluster
 from extender.reports.evictions import evictions
-from extender.reports.render import card_holders, charge_row, explained_node, quota_row
+from extender.reports.render import card_holders, charge_row, explained_node, quota_row, raw_use
 
 
 def explain(
@@ -32,7 +32,8 @@ def explain(
     pod = pod._replace(uid=booked_uid(cluster, pod))
     quota, names = cluster.quota_check(pod), cluster.cache.node_names()
     scores = _scores(cluster, pod, names)
-    nodes = [_node(cluster, pod, name, scores.get(name, 0), quota) for name in through(names)]
+    raw = raw_reports(cluster.raw) if pod.raw else {}
+    nodes = [_node(cluster, pod, name, scores.get(name, 0), quota, raw.get(name, ())) for name in through(names)]
     limits = _quotas(cluster, pod)
     answer = {"pod": pod.key, "nodes": nodes} | ({"quotas": limits} if limits else {})
     if not any(each["fits"] for each in nodes) and pod.node is None:
@@ -65,7 +66,9 @@ def booked_uid(cluster: Cluster, pod: Pod) -> str:
     return pod.uid
 
 
-def _node(cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck) -> dict[str, Any]:
+def _node(
+    cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck, raw: tuple[RawReport, ...]
+) -> dict[str, Any]:
     cache = cluster.cache
     record, snapshot = cache.pods.get(pod.uid), cluster.nominations.of_node(pod, name)
     if record is not None and record.node == name:
@@ -81,22 +84,28 @@ def _node(cluster: Cluster, pod: Pod, name: str, score: int, quota: QuotaCheck) 
         quota,
         _unreadable_register(cache, name),
     )
+    users: list[dict[str, Any]] = []
     if isinstance(outcome, Placement):
         outcome = raw_reasons(cluster.raw, pod, name) or outcome
+        users = [] if isinstance(outcome, Placement) else _users(pod, raw)
     if isinstance(outcome, Placement) and quota.budget is not None:
         total, _ = pod_total(pod.containers, outcome.allocation)
         return explained_node(name, outcome, score) | {"total": total._asdict()}
-    holders = [] if isinstance(outcome, Placement) else _holders(cache, name, outcome)
+    holders = users if isinstance(outcome, Placement) else [*_holders(cache, name, outcome), *users]
     return explained_node(name, outcome, score) | ({"holders": holders} if holders else {})
 
 
 def _holders(cache: Cache, name: str, reasons: tuple[Reason, ...]) -> list[dict[str, Any]]:
-    """Return who holds the cards that refuse the pod and that DRA claims hold, claims and pods alike."""
-    claimed, refusing = cache.claimed.on(name), {uuid for reason in reasons for uuid in reason.devices}
-    if not claimed.keys() & refusing:
-        return []
-    reports = [each for each in node_report(cache, name) if each.uuid in refusing and each.claims]
+    """Return who holds the cards that refuse the pod, by kind and name, and how much."""
+    refusing = {uuid for reason in reasons for uuid in reason.devices}
+    reports = [each for each in node_report(cache, name) if each.uuid in refusing] if refusing else []
     return [{"uuid": report.uuid, **holder} for report in reports for holder in card_holders(report)]
+
+
+def _users(pod: Pod, raw: tuple[RawReport, ...]) -> list[dict[str, Any]]:
+    """Return who has whole devices of the keys that the pod wants."""
+    wanted = {key for key, _ in pod.raw}
+    return [{"key": each.key, **holder} for each in raw if each.key in wanted for holder in raw_use(each)["holders"]]
 
 
 def _unreadable_register(cache: Cache, name: str) -> str:

@@ -2,7 +2,7 @@
 
 Why it exists: with 5,000 nodes and 36,000 pods a list takes seconds to make, and kube-scheduler must not wait for that.
 Every step here is short, so that the caller can let others run in between. It must not know HTTP. Invariants: the list
-shows the state of the first step; a None among the entries is a step without an entry.
+shows the state of one moment, before its first entry; a None among the entries is a step without an entry.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -10,8 +10,8 @@ from heapq import merge
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from accounting.answers import DeviceReport, FoundProblems, node_report
-from accounting.holders import Claim, ClaimHolding
+from accounting.answers import DeviceReport, FoundProblems, node_report, raw_reports_in_steps
+from accounting.holders import Claim, ClaimHolding, RawDevices
 from accounting.pod import Pod
 from accounting.state import Dump, name_order
 from accounting.status import Problem
@@ -30,9 +30,10 @@ _problem_order = attrgetter("code", "object", "message")
 
 def node_entries(cluster: Cluster) -> Entries:
     """Yield the entries of /api/v1/nodes, by name."""
+    raw = (yield from raw_reports_in_steps(cluster.raw)) if cluster.settings.raw_keys else None
     dump = cluster.cache.dump()
     for name in dump.names:
-        yield render.node_devices(name, node_report(dump, name))
+        yield render.node_devices(name, node_report(dump, name), None if raw is None else raw.get(name, ()))
 
 
 def pod_entries(cluster: Cluster, wanted: Callable[[Pod], bool] = concerns_cards) -> Entries:
@@ -55,12 +56,13 @@ def claim_entries(cluster: Cluster, node: str | None = None, namespace: str | No
 
 
 class VerifyLists:
-    """The two lists of verify. The devices must be taken to their end before the problems.
+    """The lists of verify. The devices must be taken to their end before the problems.
 
-    A card's place is its node and its number there, a problem's are its texts.
+    A card's place is its node and its number there, that of whole devices is node and key, a problem's are its texts.
     """
 
     def __init__(self, cluster: Cluster) -> None:
+        self._raw_devices = cluster.raw if cluster.settings.raw_keys else None
         self._dump: Dump = cluster.cache.dump()
         self._found = FoundProblems(self._dump)
         self._of_objects = cluster.problems_of_objects()
@@ -73,6 +75,8 @@ class VerifyLists:
     def in_places(self) -> Iterator[tuple[str, PlacedEntries]]:
         """Yield the same with the place of each entry in its list."""
         yield "devices", self._devices()
+        if self._raw_devices is not None:
+            yield "raw", self._raw(self._raw_devices)
         yield "problems", self._problems()
 
     def _devices(self) -> PlacedEntries:
@@ -83,6 +87,13 @@ class VerifyLists:
         for node in self._dump.nodes.values():
             self._found.see_node(node)
             yield None
+
+    def _raw(self, devices: RawDevices) -> PlacedEntries:
+        """Yield whole devices, by node and key."""
+        found = yield from raw_reports_in_steps(devices)
+        for node in sorted(found):
+            for report in found[node]:
+                yield [node, report.key], render.raw_entry(report)
 
     def _problems(self) -> PlacedEntries:
         """Yield everything that is wrong, sorted."""

@@ -4,9 +4,10 @@ Why it exists: `account`, `explain`, `verify` and /api/v1 promise exact keys, wh
 compute anything that accounting can. Invariant: plain dicts of strings, integers, booleans and lists, in a full order.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-from accounting.answers import DeviceReport, Placement
+from accounting.answers import DeviceReport, Placement, RawReport
 from accounting.holders import Claim, ClaimHolding
 from accounting.holdings import DeviceUse, Total
 from accounting.pod import Allocation, Container, DeviceRow, Pod, UnreadableAllocation, is_ambiguous
@@ -137,9 +138,27 @@ def card_holders(report: DeviceReport) -> list[Json]:
     ]
 
 
-def node_devices(node: str, reports: list[DeviceReport]) -> Json:
-    """Return an entry of /api/v1/nodes."""
-    return {"node": node, "devices": [device(report) for report in reports]}
+def node_devices(node: str, reports: list[DeviceReport], raw: Iterable[RawReport] | None) -> Json:
+    """Return an entry of /api/v1/nodes. `raw`: None where no raw key is counted."""
+    entry: Json = {"node": node, "devices": [device(report) for report in reports]}
+    return entry if raw is None else entry | {"raw": [raw_use(each) for each in raw]}
+
+
+def raw_use(report: RawReport) -> Json:
+    """Return whole devices of one key on one node."""
+    return {
+        "key": report.key,
+        "allocatable": report.allocatable,
+        "used": report.used,
+        "free": report.free,
+        "overcommitted": report.free < 0,
+        "holders": [each._asdict() for each in report.holders],
+    }
+
+
+def raw_entry(report: RawReport) -> Json:
+    """Return the same as verify shows it."""
+    return {"node": report.node, **raw_use(report)}
 
 
 def problem(found: Problem) -> Json:

@@ -151,11 +151,37 @@ class Device(TypedDict):
     reserved_memory: int
 
 
+class UnitHolder(TypedDict):
+    """Who has whole devices, and how many: a pod, a VMI, or a hold with an object of its own."""
+
+    kind: str
+    name: str
+    units: int
+
+
+class RawUse(TypedDict):
+    """Whole devices under one raw key on one node."""
+
+    key: str
+    allocatable: int
+    used: int
+    free: int
+    overcommitted: bool
+    holders: list[UnitHolder]
+
+
+class RawEntry(RawUse):
+    """The same with the name of the node."""
+
+    node: str
+
+
 class NodeEntry(TypedDict):
-    """A node and its cards."""
+    """A node, its cards, and its whole devices if raw keys are counted."""
 
     node: str
     devices: list[Device]
+    raw: NotRequired[list[RawUse]]
 
 
 class ClaimedCard(TypedDict):
@@ -188,9 +214,10 @@ class ClaimEntry(TypedDict):
 
 
 class Verified(TypedDict):
-    """All cards and all problems; of a live cluster also where it differs from the API server."""
+    """All cards and problems, and whole devices if raw keys are counted; on a live cluster also what differs there."""
 
     devices: list[Device]
+    raw: NotRequired[list[RawEntry]]
     problems: list[Problem]
     differences: NotRequired[list[dict[str, Any]]]
     comparison: NotRequired[dict[str, Any]]
@@ -320,23 +347,33 @@ class DecisionEntry(TypedDict):
 
 
 class Lack(TypedDict):
-    """What one card lacks for one container; 0 is enough."""
+    """What one card lacks for one container, and who holds the card; 0 is enough."""
 
     uuid: str
     memory: int
     cores: int
     slots: int
     occupied: bool
+    holders: list[CardHolder]
+
+
+class RawLack(TypedDict):
+    """How many whole devices of a key a node lacks, and who has them there."""
+
+    key: str
+    missing: int
+    holders: list[UnitHolder]
 
 
 class Holder(TypedDict):
-    """A pod and what it holds on a node, over its cards."""
+    """A pod and what it holds on a node, over its cards and its whole devices."""
 
     pod: str
     uid: str
     slots: int
     memory: int
     cores: int
+    units: int
 
 
 class NearNode(TypedDict):
@@ -347,6 +384,7 @@ class NearNode(TypedDict):
     message: str
     container: str
     cards: list[Lack]
+    raw: list[RawLack]
     in_the_way: list[Holder] | None
     text: str
 
@@ -382,8 +420,24 @@ class ModelSums(Sums):
     model: str
 
 
+class ClaimsUse(TypedDict):
+    """What a namespace's DRA claims hold now."""
+
+    claims: int
+    cards: int
+    held: Uses
+
+
+class RawBudgetUse(TypedDict):
+    """What a namespace has of a raw key, and what its budget allows; null: as much as there is."""
+
+    key: str
+    used: int
+    hard: int | None
+
+
 class NamespaceUse(TypedDict):
-    """What a namespace's pods hold and are charged now."""
+    """What a namespace's pods hold and are charged now, and what its claims and VMs have."""
 
     namespace: str
     pods: int
@@ -391,6 +445,17 @@ class NamespaceUse(TypedDict):
     held: Uses
     charged: TotalUses
     quotas: list[QuotaEntry]
+    claims: ClaimsUse
+    raw: list[RawBudgetUse]
+
+
+class HolderCounts(TypedDict):
+    """How many hold cards or whole devices, by kind."""
+
+    pod: int
+    claim: int
+    vmi: int
+    hold: int
 
 
 class Summary(TypedDict):
@@ -399,6 +464,7 @@ class Summary(TypedDict):
     version: str
     nodes: int
     pods: int
+    holders: HolderCounts
     waiting: int
     totals: Sums
     models: list[ModelSums]

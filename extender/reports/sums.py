@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from accounting.holdings import Total
+from accounting.holders import ANY_NAMESPACE
+from accounting.holdings import DeviceUse, Total
 from accounting.state import BoolArray, Snapshot
 from extender import __version__
 from extender.cluster import Cluster
 from extender.reports.render import quota_row
-from extender.reports.shapes import NamespaceUse, QuotaEntry, Summary, Sums, Uses
+from extender.reports.shapes import HolderCounts, NamespaceUse, QuotaEntry, Summary, Sums, Uses
 
 _PODS_PER_STEP = 1_000
 
@@ -27,6 +28,7 @@ def summary(cluster: Cluster, waiting: int) -> Summary:
         "version": __version__,
         "nodes": len(cache.nodes),
         "pods": len(cache.pods),
+        "holders": holder_counts(cluster),
         "waiting": waiting,
         "totals": _sums(snapshot, present),
         "models": [
@@ -34,6 +36,25 @@ def summary(cluster: Cluster, waiting: int) -> Summary:
             for model, number in sorted(snapshot.type_ids)
         ],
         "problems": {code.value: count for code, count in cluster.problem_counts().items()},
+    }
+
+
+def holder_counts(cluster: Cluster) -> HolderCounts:
+    """Return how many hold cards or whole devices, by kind. A launcher of a VM is not counted beside its VM."""
+    raw, cache = cluster.raw, cluster.cache
+    pods = len(cache.pods)
+    for each in raw.pods():
+        record = cache.pods.get(each.uid)
+        if raw.launcher_of(each.namespace, each.uid) is None:
+            pods += each.node is not None and record is None
+        else:
+            pods -= record is not None and not record.held
+    names = [{hold.name for hold in holds if hold.node is not None} for holds in raw.holds().values()]
+    return {
+        "pod": pods,
+        "claim": len(cluster.resource_claims),
+        "vmi": sum("" in each for each in names),
+        "hold": sum(len(each - {""}) for each in names),
     }
 
 
@@ -59,6 +80,7 @@ class Usage:
         self._only = namespace
         self._found: dict[str, NamespaceUse] = {}
         self._cards: dict[str, set[tuple[str, str]]] = {}
+        self._claimed: dict[str, set[tuple[str, str]]] = {}
 
     def steps(self) -> Iterator[None]:
         """Add up in steps; the sum is complete at the end."""
@@ -75,15 +97,48 @@ class Usage:
             entry["pods"] += 1
             for use in record.held:
                 self._cards[record.namespace].add((record.node or "", use.uuid))
-                entry["held"]["slots"] += use.slots
-                entry["held"]["memory"] += use.memory
-                entry["held"]["cores"] += use.cores
+                _add(entry["held"], use)
             _charge(entry, total)
+        yield from self._claims()
+        yield from self._raw()
+
+    def _claims(self) -> Iterator[None]:
+        """Add what claims hold of cards that their node registers."""
+        known = self._cluster.cache.card_size
+        for count, (claim, holding) in enumerate(self._cluster.resource_claims.held()):
+            if count % _PODS_PER_STEP == 0:
+                yield
+            cards = [each for each in holding.cards if known(each.node, each.use.uuid) is not None]
+            if not cards or self._only not in (None, claim.namespace):
+                continue
+            claims = self._entry(claim.namespace)["claims"]
+            claims["claims"] += 1
+            for card in cards:
+                self._claimed[claim.namespace].add((card.node, card.use.uuid))
+                _add(claims["held"], card.use)
+
+    def _raw(self) -> Iterator[None]:
+        """Add the whole devices of namespaces that have some, or a budget for some."""
+        raw = self._cluster.raw
+        users = [each.namespace for each in raw.pods() if each.node is not None] + [
+            each.namespace for each in raw.holds()
+        ]
+        named = [namespace for namespace, _ in raw.budgets() if namespace != ANY_NAMESPACE]
+        keys = sorted({*raw.advertised(), *(key for _, key in raw.units.on_nodes())})
+        yield
+        for namespace in {*users, *named} if keys else ():
+            if self._only in (None, namespace):
+                self._entry(namespace)["raw"] = [
+                    {"key": key, "used": raw.units.used_in(namespace, key), "hard": raw.hard(namespace, key)}
+                    for key in keys
+                    if raw.units.used_in(namespace, key) or (namespace, key) in raw.budgets()
+                ]
+        yield
 
     def rows(self) -> list[NamespaceUse]:
         """Return one entry per namespace, by name."""
         for name, entry in self._found.items():
-            entry["cards"] = len(self._cards[name])
+            entry["cards"], entry["claims"]["cards"] = len(self._cards[name]), len(self._claimed[name])
         return [self._found[name] for name in sorted(self._found)]
 
     def _entry(self, namespace: str) -> NamespaceUse:
@@ -95,7 +150,7 @@ class Usage:
             quota_row(limit, cluster.charges.used(limit), cluster.charges.by_api(limit))  # type: ignore[misc]
             for limit in cluster.quotas.limits_of(namespace)
         ]
-        self._cards[namespace] = set()
+        self._cards[namespace], self._claimed[namespace] = set(), set()
         self._found[namespace] = {
             "namespace": namespace,
             "pods": 0,
@@ -103,8 +158,16 @@ class Usage:
             "held": {"slots": 0, "memory": 0, "cores": 0},
             "charged": {"count": 0, "memory": 0, "cores": 0},
             "quotas": quotas,
+            "claims": {"claims": 0, "cards": 0, "held": {"slots": 0, "memory": 0, "cores": 0}},
+            "raw": [],
         }
         return self._found[namespace]
+
+
+def _add(held: Uses, use: DeviceUse) -> None:
+    held["slots"] += use.slots
+    held["memory"] += use.memory
+    held["cores"] += use.cores
 
 
 def _charge(entry: NamespaceUse, total: Total) -> None:

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from accounting.answers import Near, Placement, explain_node, nearest, pods_in_the_way, raw_request, score_raw
+from accounting.answers import (
+    Near,
+    Placement,
+    explain_node,
+    nearest,
+    node_report,
+    pods_in_the_way,
+    raw_request,
+    score_raw,
+)
 from accounting.cards import score_nodes
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
@@ -20,7 +29,9 @@ from accounting.status import CODES
 from extender.cluster import Cluster
 from extender.reports.container_requests import asks
 from extender.reports.explaining import booked_uid
-from extender.reports.shapes import Holder, Lack, NearNode, Refusal, Why
+from extender.reports.render import card_holders
+from extender.reports.shapes import CardHolder, Holder, Lack, NearNode, Refusal, Why
+from extender.reports.why_raw import raw_lack, raw_nearest
 
 #: The number of nodes named per reason.
 _NAMED = 10
@@ -69,7 +80,13 @@ def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Wh
         best = score_raw(cluster.raw, pod, [names[place] for place in feasible.tolist()])
         answer["best"] = [{"node": node, "score": score} for node, score in best]
         yield answer
-    answer["text"] = answer["text"] or _raw_text(cluster, pod)
+    if not answer["text"] and pod.raw:
+        answer["text"] = raw_lack(cluster, pod)
+        for near_raw in raw_nearest(cluster, pod, most) if answer["text"] else ():
+            yield answer
+            answer["nearest"].append(near_raw)
+            if near_raw["text"].startswith(answer["text"]):
+                answer["text"] = near_raw["text"]
     yield answer
     if answer["text"]:
         return
@@ -100,20 +117,6 @@ def _over_raw_budgets(cluster: Cluster, pod: Pod) -> list[str]:
     return [str(each) for each in cluster.raw.over_budget(raw_request(pod))] if pod.raw and not pod.invalid else []
 
 
-def _raw_text(cluster: Cluster, pod: Pod) -> str:
-    """Return what the node lacks that lacks the fewest whole devices; empty if some node has enough."""
-    if not pod.raw:
-        return ""
-    judged = cluster.raw.judged(raw_request(pod))
-    if not judged:
-        return f"no node has devices of {pod.raw[0][0]}"
-    short = [(each.adds - each.free, node, each) for node, each in judged.items() if each is not None]
-    if len(short) < len(judged):
-        return ""
-    _, node, least = min(short)
-    return f"{node} lacks devices: {least}"
-
-
 def _hopeless(snapshot: Snapshot, hopeful: int) -> str:
     if hopeful:
         return f"{hopeful} nodes would take it with all their pods gone"
@@ -135,6 +138,7 @@ def _near(cluster: Cluster, pod: Pod, node: str, near: Near) -> NearNode:
     cache, quota = cluster.cache, cluster.quota_check(pod)
     uuids = {position: uuid for uuid, position in cache.positions(node).items()}
     container = pod.containers[near.container].name
+    held = {each.uuid: each for each in node_report(cache, node)}
     cards: list[Lack] = [
         {
             "uuid": uuids[each.position],
@@ -142,6 +146,7 @@ def _near(cluster: Cluster, pod: Pod, node: str, near: Near) -> NearNode:
             "cores": each.cores,
             "slots": each.slots,
             "occupied": each.occupied,
+            "holders": card_holders(held[uuids[each.position]]),  # type: ignore[typeddict-item]
         }
         for each in near.cards
     ]
@@ -154,6 +159,7 @@ def _near(cluster: Cluster, pod: Pod, node: str, near: Near) -> NearNode:
         "message": message,
         "container": container,
         "cards": cards,
+        "raw": [],
         "in_the_way": holders,
         "text": _text(node, container, cards, holders),
     }
@@ -172,6 +178,7 @@ def _holder(record: PodRecord) -> Holder:
         "slots": sum(use.slots for use in held),
         "memory": sum(use.memory for use in held),
         "cores": sum(use.cores for use in held),
+        "units": 0,
     }
 
 
@@ -180,9 +187,17 @@ def _text(node: str, container: str, cards: list[Lack], holders: list[Holder] | 
     lacks = [_lack(card) for card in cards]
     missing = f"{node} lacks {'; '.join(lacks)} for container {container}" if lacks else f"{node} has no place"
     if holders is None:
-        return f"{missing}; no pod's end there would be enough"
+        others = _others(cards)
+        held_by = f"; {', '.join(others)} {'holds' if len(others) == 1 else 'hold'} cards there" if others else ""
+        return f"{missing}; no pod's end there would be enough{held_by}"
     ends = "ends" if len(holders) == 1 else "end"
     return f"{missing}; the pod fits once {', '.join(each['pod'] for each in holders)} {ends}"
+
+
+def _others(cards: list[Lack]) -> list[str]:
+    """Return those who hold the lacking cards and are no pods, by kind and name."""
+    found: list[CardHolder] = [each for card in cards for each in card["holders"] if each["kind"] != "pod"]
+    return list(dict.fromkeys(f"{each['kind']} {each['name']}" for each in found))
 
 
 def _lack(card: Lack) -> str:

@@ -15,7 +15,8 @@ from accounting.status import Code
 from extender import __version__
 from extender.log_repeats import RepeatsCollector
 from extender.logs import REPEATS
-from extender.server.usage_metrics import card_sums, quota_metrics
+from extender.reports import holder_counts
+from extender.server.usage_metrics import card_sums, quota_metrics, raw_metrics
 from extender.verbs import Verbs
 from extender.wire.extender_v1 import WireError
 
@@ -99,13 +100,14 @@ class _StateCollector(Collector):
         nodes, pods = len(cluster.cache.nodes), len(cluster.cache.pods)
         yield GaugeMetricFamily("gpu_extender_cache_nodes", "Nodes known.", value=nodes)
         yield GaugeMetricFamily("gpu_extender_cache_pods", "Pods that hold cards or block them.", value=pods)
-        text = "Who holds cards, by kind: pods, and claims of dynamic resource allocation."
+        text = "Who holds cards or whole devices, by kind: pods, DRA claims, VMs, holds with objects of their own."
         holders = GaugeMetricFamily("gpu_extender_holders", text, labels=["kind"])
-        holders.add_metric(["pod"], pods)
-        holders.add_metric(["claim"], len(cluster.resource_claims))
+        for kind, count in holder_counts(cluster).items():
+            holders.add_metric([kind], count)
         yield holders
         found = GaugeMetricFamily("gpu_extender_problems", "What verify reports now, by code.", labels=["code"])
         for code, count in cluster.problem_counts().items():
             found.add_metric([code.value], count)
         yield found
         yield from quota_metrics(cluster)
+        yield from raw_metrics(cluster)

@@ -102,14 +102,26 @@ OPERATIONS = (
         ),
         statuses=(400,),
     ),
-    Operation("/api/v1/usage", "What namespaces hold.", list[shapes.NamespaceUse], (_OF_NAMESPACE,)),
+    Operation(
+        "/api/v1/usage",
+        "What namespaces hold.",
+        list[shapes.NamespaceUse],
+        (*_PAGED, _OF_NAMESPACE),
+        statuses=(400,),
+        is_list=True,
+    ),
     Operation(
         "/api/v1/usage/records",
         "What pods and VMs have had, and for how long, if records are kept.",
         list[shapes.UsageRecord],
-        (_OF_NAMESPACE, Parameter("format", "json or csv.", {"type": "string", "enum": ["json", "csv"]})),
+        (
+            *_PAGED,
+            _OF_NAMESPACE,
+            Parameter("format", "json, or csv as a whole.", {"type": "string", "enum": ["json", "csv"]}),
+        ),
         statuses=(400, 404),
         further_media="text/csv",
+        is_list=True,
     ),
     Operation(
         "/api/v1/decisions",

@@ -11,7 +11,7 @@ from typing import TypeVar
 import orjson
 from aiohttp import web
 
-from accounting.answers import node_report
+from accounting.answers import node_report, raw_reports
 from accounting.pod import Pod
 from extender.cluster import Cluster, checked_pod
 from extender.convert import InputError, parse_json_manifests, pod_manifests
@@ -27,9 +27,9 @@ from extender.reports import (
     why_in_steps,
 )
 from extender.server.bodies import read_body
-from extender.server.lists import Entries, ListQuery, Lists
+from extender.server.lists import Entries, Json, ListQuery, Lists, placed
 from extender.server.openapi import openapi
-from extender.server.turns import Turns, json_array
+from extender.server.turns import Turns
 from extender.verbs import KEPT, Decision, Decisions
 
 _Step = TypeVar("_Step")
@@ -50,6 +50,7 @@ class Questions:
         self._document = openapi(embedded=embedded)
         self._decisions = decisions
         self._lists = Lists(turns, lambda: (decisions.changes, decisions.repeats))
+        self._lists_of_state = Lists(turns, lambda: cluster.list_version)
         self._most_bytes = most_bytes
 
     def routes(self) -> list[web.RouteDef]:
@@ -72,7 +73,8 @@ class Questions:
         name, cache = request.match_info["node"], self._cluster.cache
         if name not in cache.nodes and not any(True for _ in cache.pods_on(name)):
             return _answer({"error": f"node: {name}: not found"}, 404)
-        return _answer(node_devices(name, node_report(cache, name)))
+        raw = raw_reports(self._cluster.raw, name).get(name, ()) if self._cluster.settings.raw_keys else None
+        return _answer(node_devices(name, node_report(cache, name), raw))
 
     async def pod(self, request: web.Request) -> web.Response:
         """One pod: what it holds and asks for, its phases, and the last decisions on it."""
@@ -112,26 +114,38 @@ class Questions:
             return _answer({"error": f"memory: {len(sizes)} sizes: must be at most {_MOST_SIZES}"}, 400)
         return _answer(options(self._cluster, sizes, request.query.get("namespace")))
 
-    async def usage(self, request: web.Request) -> web.Response:
+    async def usage(self, request: web.Request) -> web.StreamResponse:
         """What every namespace holds and is charged for; `?namespace=` selects one."""
-        usage = Usage(self._cluster, request.query.get("namespace"))
-        async for _ in self._turns.taken(usage.steps()):
-            pass
-        return _answer(usage.rows())
+        try:
+            query = ListQuery.of(request, ("namespace",))
+        except InputError as error:
+            return _answer({"error": str(error)}, 400)
+        return await self._lists_of_state.send(request, query, lambda: self._namespaces(query.filters.get("namespace")))
+
+    def _namespaces(self, namespace: str | None) -> Entries:
+        counted = Usage(self._cluster, namespace)
+        for _ in counted.steps():
+            yield None
+        for row in counted.rows():
+            yield [row["namespace"]], {**row}
 
     async def usage_records(self, request: web.Request) -> web.StreamResponse:
-        """What pods and VMs have had for how long; `?namespace=` of one namespace, `?format=csv` as CSV."""
-        ledger, form = self._cluster.usage, request.query.get("format", "json")
-        if form not in ("json", "csv"):
-            return _answer({"error": f"format: {form}: must be json or csv"}, 400)
+        """What pods and VMs have had for how long; `?namespace=` of one namespace, `?format=csv` as CSV, whole."""
+        try:
+            query = ListQuery.of(request, ("namespace", "format"))
+            form = _form(query)
+        except InputError as error:
+            return _answer({"error": str(error)}, 400)
+        ledger = self._cluster.usage
         if ledger is None:
             return _answer({"error": "usage records: (none): are kept with --usage-records or --usage-file"}, 404)
         async for _ in self._turns.taken(ledger.steps()):
             pass
-        rows = usage_records(ledger, request.query.get("namespace"))
+        rows = usage_records(ledger, query.filters.get("namespace"))
         if form == "csv":
             return await self._turns.send(request, usage_csv(rows), {"Content-Type": "text/csv"})
-        return await self._turns.send(request, json_array(rows))
+        # What is held now grows with time.
+        return await self._lists_of_state.send(request, query, lambda: placed(rows, _record_place), ledger.now_ns())
 
     async def decisions(self, request: web.Request) -> web.StreamResponse:
         """The last decisions, the newest first: of all pods, or with `?pod=NAMESPACE/NAME` of one."""
@@ -154,6 +168,23 @@ class Questions:
 
     def _named(self, request: web.Request) -> Pod | None:
         return self._cluster.pod_named(request.match_info["namespace"], request.match_info["name"])
+
+
+def _form(query: ListQuery) -> str:
+    """Return the format of records. Raises `InputError`."""
+    form = query.filters.get("format", "json")
+    if form not in ("json", "csv"):
+        raise InputError("format", form or "(empty)", "must be json or csv")
+    if form == "csv" and (query.limit, query.after, query.fields) != (None, None, {}):
+        raise InputError("format", form, "has neither pages nor fields")
+    return form
+
+
+def _record_place(entry: Json) -> list[str]:
+    """Return the parts of a record's line; see `usage_records`."""
+    is_raw = bool(entry["raw_key"])
+    what = ["raw", entry["raw_key"]] if is_raw else ["card", entry["model"]]
+    return [*(entry[name] for name in ("kind", "namespace", "name", "uid")), *what, entry["phase"]]
 
 
 def _in_places(decisions: Iterable[Decision]) -> Entries:

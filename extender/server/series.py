@@ -16,6 +16,7 @@ from extender.config import ServerSettings
 from extender.server.claim_series import claim_series
 from extender.server.pod_series import hami_containers, pod_series
 from extender.server.prometheus_text import head, labels, quoted
+from extender.server.raw_series import raw_series
 
 _PER_STEP = 500
 _MIB = 1 << 20
@@ -67,6 +68,7 @@ def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
     if settings.metrics_per_pod:
         yield from pod_series(cluster)
         yield from claim_series(cluster)
+        yield from raw_series(cluster)
     if settings.metrics_hami_names:
         yield from _hami_quotas(cluster)
         if settings.metrics_per_pod:
@@ -158,11 +160,11 @@ def _held_bytes(card: Card) -> int:
 _PREFIX = "gpu_extender_card"
 OWN = (
     Family(f"{_PREFIX}_memory_limit_bytes", "Memory of a card.", _own, lambda card: card.memory * _MIB),
-    Family(f"{_PREFIX}_memory_allocated_bytes", "Memory that pods hold.", _own, _held_bytes),
+    Family(f"{_PREFIX}_memory_allocated_bytes", "Memory that is held.", _own, _held_bytes),
     Family(f"{_PREFIX}_cores_limit_ratio", "Cores of a card; 1 is all.", _own, lambda card: card.cores / 100),
-    Family(f"{_PREFIX}_cores_allocated_ratio", "Cores that pods hold.", _own, lambda card: card.held_cores / 100),
+    Family(f"{_PREFIX}_cores_allocated_ratio", "Cores that are held.", _own, lambda card: card.held_cores / 100),
     Family(f"{_PREFIX}_slots_limit", "Slots of a card.", _own, lambda card: card.slots),
-    Family(f"{_PREFIX}_slots_allocated", "Slots that pods hold.", _own, lambda card: card.held_slots),
+    Family(f"{_PREFIX}_slots_allocated", "Slots that are held.", _own, lambda card: card.held_slots),
     Family(f"{_PREFIX}_pods", "Pods that hold a part of a card.", _own, lambda card: card.pods),
     Family(f"{_PREFIX}_claims", "DRA claims that hold a part of a card.", _own, lambda card: card.claims),
     Family(

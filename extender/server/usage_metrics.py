@@ -1,4 +1,4 @@
-"""Metrics of the cards' capacity, of what pods hold, and of quotas, summed over the cluster.
+"""Metrics of the cards' capacity, of what is held, of whole devices, and of quotas, summed over the cluster.
 
 Why it exists: each metric has one base unit (bytes, ratio, number), so each dimension of a card is a separate metric.
 It must not label by pod, card or node. Invariant: a ratio of 1 is all cores of one card.
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from accounting.holders import ANY_NAMESPACE
 from accounting.quota import Limit
 from accounting.vendor import Vendor
 from extender.cluster import Cluster
@@ -40,7 +41,7 @@ def card_sums(cluster: Cluster) -> Iterator[Metric]:
     for dimension, whole, held in zip((SLOTS, MEMORY, CORES), snapshot.capacity, snapshot.used, strict=True):
         text = f"Sum over registered cards of {dimension.words}."
         yield _gauge(f"capacity_{dimension.suffix}", text, int(whole.sum()) * dimension.scale)
-        text = f"Sum over registered cards of {dimension.words} that pods hold."
+        text = f"Sum over registered cards of {dimension.words} that are held."
         yield _gauge(f"requested_{dimension.suffix}", text, int(held.sum()) * dimension.scale)
     waiting = len(cluster.waiting())
     yield _gauge("pods_waiting", "Pods that ask for cards and are on no node.", waiting)
@@ -68,6 +69,35 @@ def quota_metrics(cluster: Cluster) -> Iterator[Metric]:
                 family = families[kind, suffix]
                 family.add_sample(family.name, labels, amount * scale)
     yield from families.values()
+
+
+def raw_metrics(cluster: Cluster) -> Iterator[Metric]:
+    """Yield whole devices by raw key, and the budgets for them; nothing where no key is counted."""
+    keys = cluster.settings.raw_keys
+    if not keys:
+        return
+    raw = cluster.raw
+    used = dict.fromkeys(keys, 0)
+    for (_, key), units in raw.units.on_nodes().items():
+        used[key] = used.get(key, 0) + units
+    devices = GaugeMetricFamily(
+        "gpu_extender_raw_devices", "Whole devices that nodes have, by raw key.", labels=["key"]
+    )
+    in_use = GaugeMetricFamily(
+        "gpu_extender_raw_devices_used", "Whole devices that pods, VMs and holds have.", labels=["key"]
+    )
+    for key in sorted(used):
+        devices.add_metric([key], sum(raw.allocatable(key).values()))
+        in_use.add_metric([key], used[key])
+    text = "Whole devices that a namespace may have."
+    hard = GaugeMetricFamily("gpu_extender_raw_budget_hard", text, labels=["namespace", "key"])
+    text = "Whole devices that are charged to a namespace with a budget."
+    charged = GaugeMetricFamily("gpu_extender_raw_budget_used", text, labels=["namespace", "key"])
+    for (namespace, key), units in sorted(raw.budgets().items()):
+        hard.add_metric([namespace, key], units)
+        if namespace != ANY_NAMESPACE:
+            charged.add_metric([namespace, key], raw.units.used_in(namespace, key))
+    yield from (devices, in_use, hard, charged)
 
 
 def _unit(limit: Limit, cluster: Cluster) -> tuple[str, float]:

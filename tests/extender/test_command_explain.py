@@ -127,7 +127,9 @@ def explain(folder: Path, asking: Json, *cluster: Json, status: int = 0) -> dict
     names = [each["node"] for each in answer["nodes"]]
     assert names == sorted(names)
     for each in answer["nodes"]:
-        assert each.keys() == {"node", "fits"} | ({"devices", "score"} if each["fits"] else {"reasons"})
+        assert each.keys() - {"holders"} == {"node", "fits"} | ({"devices", "score"} if each["fits"] else {"reasons"})
+        named = {uuid for reason in each.get("reasons", ()) for uuid in reason["devices"]}
+        assert {holder["uuid"] for holder in each.get("holders", ())} <= named
         assert all(reason.keys() == {"code", "message", "devices"} for reason in each.get("reasons", ()))
     return {each["node"]: each for each in answer["nodes"]}
 

@@ -19,6 +19,7 @@ import pytest
 
 from extender.reports import shapes
 from extender.server.openapi import OPERATIONS, openapi
+from tests.extender.dra import gpu, resource_claim, resource_slice, result
 from tests.extender.objects import asks, bound, card, container, node, phased, pod, quota
 from tests.extender.serving import Client, serving
 
@@ -31,6 +32,7 @@ OBJECTS = [
 ]
 
 
+LISTS = ("nodes", "pods", "claims", "verify", "quotas", "decisions", "usage", "usage/records")
 _CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -115,6 +117,24 @@ async def test_quotas_and_decisions_come_in_pages_too() -> None:
         assert await client.get("/api/v1/decisions?fields=pod&limit=1") == [{"pod": "default/q3"}]
 
 
+async def test_claims_usage_and_records_come_in_pages_too() -> None:
+    claims = [resource_claim(f"c{number}", result(f"gpu-{number}")) for number in range(3)]
+    cards = node("x1", [card(f"GPU-x-{number}", number) for number in range(3)])
+    slices = resource_slice(*(gpu(f"gpu-{number}", f"GPU-x-{number}") for number in range(3)), node="x1")
+    async with serving(*OBJECTS, cards, slices, *claims) as client:
+        client.cluster.keep_usage((), lambda: 10**18)
+        for path, count in (("claims", 3), ("usage", 3), ("usage/records", 6), ("usage?namespace=team-0", 1)):
+            whole = await client.get(f"/api/v1/{path}")
+            assert len(whole) == count
+            for limit in (1, 2, count, count + 1):
+                assert [each for page in await pages(client, f"/api/v1/{path}", limit) for each in page] == whole
+        assert await client.get("/api/v1/usage?fields=namespace,held.memory&limit=1") == [
+            {"namespace": "default", "held": {"memory": 100}}
+        ]
+        answer = await client.send("GET", "/api/v1/usage/records?format=csv&limit=1")
+        assert (answer.status, answer.json()["error"]) == (400, "format: csv: has neither pages nor fields")
+
+
 async def test_nodes_with_a_problem_are_those_with_such_a_card() -> None:
     objects = [
         node("n1", [card("GPU-1", health=False), card("GPU-2", 1)]),
@@ -170,7 +190,7 @@ async def test_filters_and_fields_leave_what_is_asked_for() -> None:
 )
 async def test_parameters_that_cannot_be_used_are_named(query: str, said: str) -> None:
     async with serving(*OBJECTS) as client:
-        for path in ("nodes", "pods", "verify", "quotas", "decisions"):
+        for path in LISTS:
             answer = await client.send("GET", f"/api/v1/{path}?{query}")
             assert answer.status == 400
             assert answer.json()["error"].startswith(said)
@@ -181,6 +201,7 @@ async def test_parameters_that_cannot_be_used_are_named(query: str, said: str) -
     [
         *("/api/v1/nodes", "/api/v1/pods", "/api/v1/pods?limit=2", "/api/v1/quotas"),
         *("/api/v1/verify", "/api/v1/verify?limit=2", "/api/v1/verify?fields=problems"),
+        *("/api/v1/usage", "/api/v1/usage?namespace=team-0&limit=1", "/api/v1/claims"),
     ],
 )
 async def test_what_is_known_is_not_sent_again_until_it_changes(path: str) -> None:
@@ -211,15 +232,10 @@ async def test_decisions_are_not_sent_again_until_there_is_another() -> None:
         assert (await client.send("GET", "/api/v1/decisions", headers=known)).status == 200
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/api/v1/nodes", "/api/v1/pods?limit=2", "/api/v1/verify", "/api/v1/verify?limit=2", "/api/v1/quotas"),
-        "/api/v1/decisions",
-    ],
-)
+@pytest.mark.parametrize("path", [f"/api/v1/{each}{page}" for each in LISTS for page in ("", "?limit=2")])
 async def test_lists_are_compressed_for_who_takes_it(path: str) -> None:
     async with serving(*OBJECTS) as client:
+        client.cluster.keep_usage((), lambda: 10**18)
         plain = await client.send("GET", path, headers={"Accept-Encoding": "identity"})
         async with (
             aiohttp.ClientSession(client.url, auto_decompress=False) as session,

@@ -64,7 +64,10 @@ async def test_why_counts_the_reasons_of_filter_and_names_who_is_in_the_way() ->
     assert {each["code"]: each["count"] for each in why["refused"]} == {code: told.count(code) for code in told}
     (near,) = why["nearest"]
     assert (near["node"], near["code"], near["container"]) == ("n1", "InsufficientMemory", "main")
-    assert near["cards"] == [{"uuid": CARD, "memory": 450, "cores": 0, "slots": 0, "occupied": False}]
+    holder = {"kind": "pod", "name": "default/holder", "slots": 1, "memory": 950, "cores": 0}
+    assert near["cards"] == [
+        {"uuid": CARD, "memory": 450, "cores": 0, "slots": 0, "occupied": False, "holders": [holder]}
+    ]
     assert [each["pod"] for each in near["in_the_way"]] == ["default/holder"]
     assert why["text"] == (f"n1 lacks 450 MiB on {CARD} for container main; the pod fits once default/holder ends")
 

@@ -21,8 +21,11 @@ from aiohttp import web
 from extender.kubectl import complete
 from extender.kubectl.options import parser
 from tests.extender import processes
+from tests.extender.dra import gpu, resource_claim, resource_slice, result
 from tests.extender.objects import asks, bound, card, container, node, pod, quota
-from tests.extender.serving import Client, serving
+from tests.extender.raw_cluster import make_raw_cluster
+from tests.extender.serving import Client, make_cluster, serving
+from tests.extender.vmis import K, raw_node, units_of, vmi
 from tests.forked import Child
 
 OBJECTS = [
@@ -66,9 +69,9 @@ async def test_top_shows_nodes_and_pods_as_tables() -> None:
         on_node = await ask(client, "top", "pods", "--node", "n1")
         none = await ask(client, "top", "pods", "-n", "nobody")
     assert nodes.rows() == [
-        ["NODE", "CARDS", "MEMORY", "MEMORY%", "CORES%", "SLOTS", "PODS", "STATE"],
-        ["n1", "2", "900Mi/2000Mi", "45%", "10%", "1/20", "1", "ok"],
-        ["n2", "2", "10Mi/1000Mi", "1%", "0%", "1/10", "1", "orphaned,", "over-committed"],
+        ["NODE", "CARDS", "MEMORY", "MEMORY%", "CORES%", "SLOTS", "PODS", "CLAIMS", "VMIS", "STATE"],
+        ["n1", "2", "900Mi/2000Mi", "45%", "10%", "1/20", "1", "0", "0", "ok"],
+        ["n2", "2", "10Mi/1000Mi", "1%", "0%", "1/10", "1", "0", "0", "orphaned,", "over-committed"],
     ]
     assert "MODELS" in wide.out
     assert [row[0] for row in wrong.rows()] == ["NODE", "n2"]
@@ -124,6 +127,83 @@ async def test_verify_and_usage() -> None:
     assert "GPU-n1-1" in whole.out
     assert "GPU-n1-1" not in problems.out
     assert ["default", "1", "1", "900Mi", "20", "1", "gpumem", "900/4000"] in usage.rows()
+
+
+async def test_holders_other_than_pods_have_their_kind_and_name() -> None:
+    claimed = node("n1", [card("GPU-a", memory=24576)])
+    claimed["status"] = raw_node(units=2)["status"]
+    cluster = make_raw_cluster(
+        claimed,
+        resource_slice(gpu("gpu-0", "GPU-a")),
+        resource_claim("c", result("gpu-0")),
+        vmi("a", units=3),
+        budgets={("default", K): 4},
+    )
+    async with serving(cluster=cluster) as client:
+        nodes = await ask(client, "top", "nodes")
+        wide = await ask(client, "top", "nodes", "-o", "wide")
+        verify = await ask(client, "verify", "-o", "wide")
+        usage = await ask(client, "usage")
+        why = await ask(
+            client, "what-if", "-f", "-", stdin=json.dumps(pod("q", [container("x", units_of(1))])).encode()
+        )
+    assert nodes.rows()[1] == ["n1", "1", "24Gi/24Gi", "100%", "100%", "10/10", "0", "1", "1", "over-committed"]
+    short = K.rpartition("/")[2]
+    assert f"3/2 {short}" in wide.out
+    assert "claim default/c" in verify.out
+    assert "vmi default/a 3" in verify.out
+    assert f"{short} 3/4" in usage.out
+    assert "vmi default/a has devices there" in why.out
+
+
+async def test_usage_records_are_shown_as_a_table_and_as_they_came() -> None:
+    now = 1_700_000_000
+    cluster = make_cluster(*OBJECTS)
+    cluster.keep_usage((), lambda: now * 10**9)
+    async with serving(cluster=cluster) as client:
+        now += 10
+        table = await ask(client, "usage", "--records")
+        of_team = await ask(client, "usage", "--records", "-n", "team", "-o", "wide")
+        nobody = await ask(client, "usage", "--records", "-n", "nobody")
+        as_json = await ask(client, "usage", "--records", "-o", "json")
+        answer = await client.get("/api/v1/usage/records")
+    async with serving(*OBJECTS) as client:
+        without = await ask(client, "usage", "--records")
+    head, holder, lost = table.out.splitlines()
+    assert head.split()[:5] == ["NAMESPACE", "KIND", "NAME", "WHAT", "PHASE"]
+    assert holder.split()[:3] == ["default", "pod", "holder"]
+    assert holder.split()[-6:] == ["steady", "0", "10", "9000", "200", "yes"]
+    assert lost.split()[-6:] == ["steady", "0", "10", "100", "0", "yes"]
+    assert (len(of_team.out.splitlines()), "uid-lost" in of_team.out, "2023-11-14T22:13:20Z" in of_team.out) == (
+        2,
+        True,
+        True,
+    )
+    assert nobody.out == "No records.\n"
+    assert json.loads(as_json.out) == answer
+    assert (without.status, without.out, without.err.count("\n")) == (2, "", 1)
+    assert "--usage-records" in without.err
+
+
+async def test_every_table_has_its_three_formats_and_a_wide_one() -> None:
+    cluster = make_cluster(*OBJECTS)
+    cluster.keep_usage()
+    manifest = json.dumps(pod("small", [container("main", asks(1, 50))])).encode()
+    commands = (
+        *(["top", "nodes"], ["top", "pods"], ["why", "waits", "-n", "default"], ["what-if", "-f", "-"]),
+        *(["verify"], ["verify", "--problems"], ["usage"], ["usage", "--records"]),
+    )
+    async with serving(cluster=cluster) as client:
+        for command in commands:
+            table, wide, as_json, as_yaml = [
+                await ask(client, *command, "-o", form, stdin=manifest) for form in ("table", "wide", "json", "yaml")
+            ]
+            assert table.status == wide.status == as_json.status == as_yaml.status == (command[0] == "verify")
+            assert len(wide.out) >= len(table.out) > 0
+            read = json.loads(as_json.out)
+            assert read
+            # What is held grows with time.
+            assert "--records" in command or yaml.safe_load(as_yaml.out) == read
 
 
 async def test_it_watches_until_it_is_interrupted() -> None:

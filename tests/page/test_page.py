@@ -11,8 +11,12 @@ from contextlib import asynccontextmanager
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.extender.objects import STEADY, asks, bound, container, node, phased, pod, quota
+from accounting.holders import VmiKey
+from tests.extender.dra import gpu, resource_claim, resource_slice, result
+from tests.extender.objects import STEADY, asks, bound, card, container, node, phased, pod, quota
+from tests.extender.raw_cluster import make_raw_cluster
 from tests.extender.serving import Client, serving
+from tests.extender.vmis import K, raw_node, raw_pod, units_of, vmi
 from tests.page.browser import PATIENCE_SECONDS, Seen, looking_at, needs_chromium
 
 # All of them in the loop of the browser.
@@ -97,6 +101,42 @@ async def test_an_open_card_shows_the_phases_and_follows_them(browser: Browser) 
         )
         await client.create(phased(STEADY), 200)
         await expect(panel).to_contain_text("holds 12 MiB")
+        assert seen.errors == []
+
+
+async def test_claims_and_vms_are_told_apart_from_pods(browser: Browser) -> None:
+    claimed = node("n1", [card("GPU-a", memory=24576)])
+    claimed["status"] = raw_node(units=4)["status"]
+    claim = resource_claim("c", result("gpu-0"))
+    claim["metadata"]["namespace"] = "ml"
+    objects = claimed, resource_slice(gpu("gpu-0", "GPU-a")), claim
+    cluster = make_raw_cluster(*objects, vmi("a", units=2, namespace="vms"), raw_pod("o", 1, node="n1"))
+    async with serving(cluster=cluster) as client, looking_at(browser, client.url) as seen:
+        await client.create(pod("waits", [container("main", units_of(2))]))
+        await seen.until("document.documentElement.dataset.nodes", lambda count: count == "1")
+        await expect(seen.page.locator("header")).to_contain_text("1 pod, 1 DRA claim, 1 VM")
+        panel, said = seen.page.get_by_role("tabpanel"), seen.page.locator("#focused")
+        await expect(panel).to_contain_text("1 device missing")
+        await expect(panel).to_contain_text("held by VM vms/a")
+        await expect(panel.locator(".blocking")).to_contain_text("default/o (1 device)")
+        await seen.page.locator("#grid").focus()
+        await expect(said).to_contain_text("apps 0 MiB, sidecars 0 MiB")
+        await expect(said).to_contain_text("1 DRA claim 24 GiB")
+        await seen.press("Enter")
+        holders = panel.locator(".holder")
+        await expect(holders).to_have_text(re.compile(r"DRA claim ml/c\s+holds 24 GiB, 10 slots"))
+        await seen.press("Escape", "ArrowRight")
+        await expect(said).to_contain_text("3 of 4 in use; pods 1, VMs 2, holds 0")
+        await seen.press("Enter")
+        await expect(panel.locator(".holder")).to_have_text(
+            [re.compile("pod default/o"), re.compile(r"VM vms/a\s+2 devices")]
+        )
+        cluster.remove_vmi(VmiKey("vms", "a"))
+        await expect(panel.locator(".holder")).to_have_text([re.compile("pod default/o")])
+        for label, option in (("namespace", "ml"), ("model", K.rpartition("/")[2])):
+            await seen.page.get_by_label(label).select_option(option)
+            await expect(seen.page.locator(".shown")).to_have_text("1 of 1 nodes")
+            await seen.page.get_by_label(label).select_option("")
         assert seen.errors == []
 
 

@@ -16,6 +16,7 @@ from uuid import uuid4
 import numpy as np
 import orjson
 
+from accounting.answers import Reports, raw_reports_in_steps
 from accounting.pod import Pod
 from accounting.state import Int64Array, Snapshot
 from extender.cluster import Cluster
@@ -56,6 +57,8 @@ class Feed:
         self._number = 0
         self._nodes: OrderedDict[str, tuple[int, bytes | None]] = OrderedDict()  # in order of last change; None: gone
         self._others: dict[str, tuple[int, bytes]] = {}  # kind -> number, body
+        self._raw: Reports = {}
+        self._raw_version = -1
         self._rows: Int64Array = np.zeros(0, np.int64)  # stamps by row, as of when the row's line was made
         self._readers: dict[int, int] = {}  # reader -> its position
         self._forgotten = 0  # the last change of a deleted node that all readers have seen
@@ -138,6 +141,7 @@ class Feed:
 
     def _steps(self) -> Iterator[None]:
         """Look at what may have changed: first a screenful of nodes, then the sums, then all other nodes."""
+        yield from self._look_at_raw()
         lines = self._lines()
         yield from islice(lines, _FIRST_NODES)
         waiting = self._cluster.waiting()
@@ -150,6 +154,20 @@ class Feed:
             self._put(kind, make)
             yield
         yield from lines
+
+    def _look_at_raw(self) -> Iterator[None]:
+        """Make the lines stale of nodes on which whole devices have changed hands."""
+        raw = self._cluster.raw
+        if raw.version == self._raw_version:
+            return
+        known, self._raw = self._raw, (yield from raw_reports_in_steps(raw))
+        self._raw_version = raw.version
+        snapshot = self._cluster.cache.snapshot()
+        self._fit(snapshot)
+        for name in known.keys() | self._raw.keys():
+            row = snapshot.rows.get(name)
+            if row is not None and known.get(name) != self._raw.get(name):
+                self._rows[row] = -1
 
     def _stale(self) -> list[tuple[str, int]]:
         """Return the nodes whose rows have changed since their lines were made, by name."""
@@ -169,7 +187,7 @@ class Feed:
             snapshot = self._cluster.cache.snapshot()
             if snapshot.rows.get(name) == row:
                 self._number += 1
-                self._nodes[name] = (self._number, node_line(self._cluster, name))
+                self._nodes[name] = (self._number, node_line(self._cluster, name, self._raw.get(name, ())))
                 self._nodes.move_to_end(name)
                 self._rows[row] = snapshot.stamps[row]
             # Otherwise it is gone or has another row by now; the next look finds that.

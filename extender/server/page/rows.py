@@ -1,15 +1,15 @@
 """One line of the page: a node and its cards, as few numbers.
 
 Why it exists: 80,000 cards must fit in a browser and on the wire, so a card is a list of integers. It must not know
-HTTP. Invariant: the parts that only inits hold, that sidecars hold and that apps hold add up to what is requested.
+HTTP. Invariant: what only inits, sidecars, apps and DRA claims hold adds up to what is requested.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import orjson
 
-from accounting.answers import DeviceReport, node_report
+from accounting.answers import DeviceReport, RawReport, node_report
 from accounting.holdings import DeviceUse
 from accounting.pod import ContainerKind, Pod
 from accounting.pod_record import PodRecord, State
@@ -28,7 +28,10 @@ FIELDS = (
     "reserved memory",
     "pods",
     "namespaces",
+    "claimed",
 )
+#: The names of the entries of whole devices under one raw key, in order.
+RAW_FIELDS = ("key", "marks", "allocatable", "pods", "vmis", "holds", "namespaces")
 
 Amounts = tuple[int, int, int]
 _NOTHING: Amounts = (0, 0, 0)
@@ -41,12 +44,17 @@ class Parts(NamedTuple):
     sidecars: Amounts = _NOTHING
 
 
-def node_line(cluster: Cluster, node: str) -> bytes:
-    """Return a node as JSON: its name "n", models "t", namespaces "s" and cards "c", each with `FIELDS`."""
+def node_line(cluster: Cluster, node: str, raw: Sequence[RawReport] = ()) -> bytes:
+    """Return a node as JSON: its name "n", models "t", namespaces "s", cards "c", each with `FIELDS`.
+
+    If it has whole devices, it also has "r", each with `RAW_FIELDS`.
+    """
     reports = node_report(cluster.cache, node)
     parts = _parts(cluster, cluster.cache.pods_on(node))
     models = list(dict.fromkeys(_model(report) for report in reports))
-    spaces = list(dict.fromkeys(_namespace(pod) for report in reports for pod in report.pods))
+    names = [name for report in reports for name in _names(report)]
+    names += [each.name for report in raw for each in report.holders]
+    spaces = list(dict.fromkeys(map(_namespace, names)))
     cards = [
         (
             models.index(_model(report)),
@@ -57,19 +65,41 @@ def node_line(cluster: Cluster, node: str) -> bytes:
             *parts.get(report.uuid, Parts()).sidecars,
             0 if report.device is None else report.device.reserved_memory,
             len(report.pods),
-            sorted({spaces.index(_namespace(pod)) for pod in report.pods}),
+            sorted({spaces.index(_namespace(name)) for name in _names(report)}),
+            _claimed(report),
         )
         for report in reports
     ]
-    return orjson.dumps({"n": node, "t": models, "s": spaces, "c": cards})
+    line = {"n": node, "t": models, "s": spaces, "c": cards}
+    return orjson.dumps(line | {"r": [_raw(each, spaces) for each in raw]} if raw else line)
+
+
+def _raw(report: RawReport, spaces: list[str]) -> tuple[object, ...]:
+    units = {kind: sum(each.units for each in report.holders if each.kind == kind) for kind in ("pod", "vmi", "hold")}
+    marks = OVERCOMMITTED if report.free < 0 else 0
+    where = sorted({spaces.index(_namespace(each.name)) for each in report.holders})
+    return report.key, marks, report.allocatable, *units.values(), where
+
+
+def _names(report: DeviceReport) -> list[str]:
+    """Return the namespace/name of all who hold a part of a card."""
+    return [*report.pods, *(name for name, _ in report.claims)]
+
+
+def _claimed(report: DeviceReport) -> tuple[int, ...]:
+    """Return the slots, MiB and percent that DRA claims hold, and their number; nothing if there are none."""
+    uses = [use for _, use in report.claims]
+    if not uses:
+        return ()
+    return sum(use.slots for use in uses), sum(use.memory for use in uses), sum(use.cores for use in uses), len(uses)
 
 
 def _model(report: DeviceReport) -> str:
     return "" if report.device is None else report.device.type
 
 
-def _namespace(pod: str) -> str:
-    return pod.partition("/")[0]
+def _namespace(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def _marks(report: DeviceReport) -> int:

@@ -4,13 +4,14 @@ import { html, render } from "./lit-html/lit-html.js";
 import { Grid } from "./grid.js";
 import { legend, panel } from "./panel.js";
 import { cardDetail, whyDetail } from "./detail.js";
-import { MARKS, PROBLEMS, count, percent, readCard, sizes } from "./text.js";
+import { KINDS, MARKS, PROBLEMS, cellsOf, count, percent, readCell, shortKey, sizes } from "./text.js";
 
 const find = (id) => document.getElementById(id);
 
 const state = {
   lines: new Map(), // node -> its line; see rows.py
-  spaces: new Set(), // namespaces of the pods that were seen on them
+  spaces: new Set(), // namespaces of those who were seen on them
+  keys: new Set(), // raw keys of their whole devices
   summary: null,
   waiting: [],
   quotas: [],
@@ -41,6 +42,11 @@ function isHit(card) {
   );
 }
 
+function hasHit(line) {
+  for (let position = 0; position < cellsOf(line); position += 1) if (isHit(readCell(line, position))) return true;
+  return false;
+}
+
 function shownLines() {
   const { text, model, namespace, problem } = state.filter;
   const bits = problem && problemBits(problem);
@@ -48,10 +54,10 @@ function shownLines() {
   const found = [];
   for (const line of state.lines.values()) {
     if (words.length && !words.every((word) => line.n.toLowerCase().includes(word))) continue;
-    if (model && !line.t.includes(model)) continue;
+    if (model && !line.t.includes(model) && !line.r) continue;
     if (namespace && !line.s.includes(namespace)) continue;
-    if (bits && !line.c.some((card) => card[1] & bits)) continue;
-    if ((model || namespace || bits) && !line.c.some((_, position) => isHit(readCard(line, position)))) continue;
+    if (bits && !line.c.some((card) => card[1] & bits) && !line.r) continue;
+    if ((model || namespace || bits) && !hasHit(line)) continue;
     found.push(line);
   }
   return found.sort((one, other) => (one.n < other.n ? -1 : 1));
@@ -103,7 +109,7 @@ function header() {
         ${sum("cores", totals.requested.cores, totals.capacity.cores,
           `${count(totals.requested.cores)} / ${count(totals.capacity.cores)}`)}
         <div class="sum"><dt>nodes, cards</dt><dd>${count(state.summary.nodes)}, ${count(totals.cards)}</dd></div>
-        <div class="sum"><dt>pods</dt><dd>${count(state.summary.pods)}</dd></div>
+        <div class="sum"><dt>held by</dt><dd>${heldBy()}</dd></div>
         <div class="sum ${state.summary.waiting ? "alarm" : ""}">
           <dt>waiting</dt><dd>${count(state.summary.waiting)}</dd></div>
         <div class="sum ${problems() ? "alarm" : ""}"><dt>problems</dt><dd>${count(problems())}</dd></div>`}
@@ -111,11 +117,18 @@ function header() {
     <span class="link ${state.link}" role="status">${state.link}</span>`;
 }
 
+// Who holds something, by kind: pods always, the others if there are some.
+const heldBy = () =>
+  Object.entries(KINDS)
+    .filter(([kind]) => kind === "pod" || state.summary.holders[kind])
+    .map(([kind, name]) => `${count(state.summary.holders[kind])} ${name}${state.summary.holders[kind] === 1 ? "" : "s"}`)
+    .join(", ");
+
 const problems = () => Object.values(state.summary.problems).reduce((sum, each) => sum + each, 0);
 
 function filters(lines) {
   const { filter } = state;
-  const models = (state.summary?.models || []).map((each) => each.model);
+  const models = [...(state.summary?.models || []).map((each) => each.model), ...[...state.keys].sort()];
   const spaces = [...state.spaces].sort();
   const choice = (name, label, values) => html`
     <label>${label}
@@ -151,7 +164,7 @@ const podPath = (pod) => `api/v1/pods/${pod.split("/").map(encodeURIComponent).j
 async function openCard(card) {
   state.card = { node: card.node, position: card.position };
   state.tab = "card";
-  state.detail = { card, device: null, pods: [], error: "" };
+  state.detail = { card, device: null, pods: [], error: "" }; // device: of the API, a card or whole devices
   update();
   find("side").scrollIntoView({ block: "nearest" });
   await loadCard();
@@ -162,12 +175,13 @@ async function loadCard() {
   if (!asked) return;
   try {
     const node = await ask(`api/v1/nodes/${encodeURIComponent(asked.node)}`);
-    const device = node.devices[asked.position];
     const line = state.lines.get(asked.node);
-    if (!device || !line) throw new Error("the card is gone");
-    const pods = await Promise.all(device.pods.map((pod) => ask(podPath(pod)).catch(() => null)));
+    const isThere = line && asked.position < cellsOf(line);
+    const device = [...node.devices, ...(node.raw || [])][asked.position];
+    if (!device || !isThere) throw new Error("it is gone");
+    const pods = await Promise.all((device.pods || []).map((pod) => ask(podPath(pod)).catch(() => null)));
     if (state.card !== asked) return;
-    state.detail = { card: readCard(line, asked.position), device, pods: pods.filter(Boolean), error: "" };
+    state.detail = { card: readCell(line, asked.position), device, pods: pods.filter(Boolean), error: "" };
   } catch (error) {
     if (state.card === asked) state.detail = { ...state.detail, error: error.message };
   }
@@ -247,11 +261,13 @@ function listen() {
   on("reset", () => {
     state.lines.clear();
     state.spaces.clear();
+    state.keys.clear();
   });
   on("nodes", (lines) => {
     for (const line of lines) {
       state.lines.set(line.n, line);
       for (const space of line.s) state.spaces.add(space);
+      for (const [key] of line.r || []) state.keys.add(shortKey(key));
     }
     if (state.card && lines.some((line) => line.n === state.card.node)) loadCard();
   });

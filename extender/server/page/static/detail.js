@@ -1,23 +1,25 @@
-// One card with the pods on it and the phases of each, and why one pod waits.
+// One card with who holds it, and the phases of each pod; whole devices; and why one pod waits.
 
 import { html, nothing, svg } from "./lit-html/lit-html.js";
 import { swatch } from "./panel.js";
-import { REASONS, count, marksOf, memory } from "./text.js";
+import { KINDS, REASONS, count, marksOf, memory, shortKey } from "./text.js";
 
 export function cardDetail(detail, actions) {
   if (!detail) return nothing;
   const { card, device, pods, error } = detail;
+  if (card.isRaw) return rawDetail(card, device, error, actions);
+  const others = (device?.holders || []).filter((each) => each.kind !== "pod");
   return html`
-    <div class="head"><h2>${card.node} <small>card ${device?.index ?? card.position}</small></h2>
-      <button @click=${actions.closeCard} aria-label="Close the card">Close (Esc)</button></div>
+    ${head(card.node, `card ${device?.index ?? card.position}`, actions)}
     ${error ? html`<p class="alarm">${error}</p>` : nothing}
     <p class="faint">${card.model || "not registered any more"}${device ? html`<br><code>${device.uuid}</code>` : nothing}</p>
     <table class="facts">
       <thead><tr><th></th><th>memory</th><th>slots</th><th>cores</th></tr></thead>
       <tbody>
-        ${factRow("app", "apps", minus(card.requested, card.inits, card.sidecars))}
+        ${factRow("app", "apps", minus(card.requested, card.inits, card.sidecars, card.claimed))}
         ${factRow("sidecar", "sidecars", card.sidecars)}
         ${factRow("init", "inits only", card.inits)}
+        ${card.claims ? factRow("claim", "DRA claims", card.claimed) : nothing}
         ${factRow("free", "free", minus(card.capacity, card.requested))}
         ${card.reserved ? factRow("reserved", "reserved", { memory: card.reserved, slots: null, cores: null }) : nothing}
         ${factRow("", "in all", card.capacity)}
@@ -25,8 +27,39 @@ export function cardDetail(detail, actions) {
     </table>
     ${card.marks ? html`<p class="marks">${marksOf(card.marks).join(", ")}${device?.blocked.length
       ? `: ${device.blocked.join(", ")}` : ""}</p>` : nothing}
-    <h3>${pods.length ? "Who holds it" : "Nobody holds it"}</h3>
-    ${pods.map((pod) => podOnCard(pod, device.uuid))}`;
+    ${device ? html`<h3>${pods.length + others.length ? "Who holds it" : "Nobody holds it"}</h3>` : nothing}
+    ${pods.map((pod) => podOnCard(pod, device.uuid))}
+    ${others.map((each) => html`<article class="holder"><h4>${kindTag(each.kind)} ${each.name}</h4>
+      <p>holds ${amounts(each)}</p></article>`)}`;
+}
+
+const head = (node, what, actions) => html`
+  <div class="head"><h2>${node} <small>${what}</small></h2>
+    <button @click=${actions.closeCard} aria-label="Close the card">Close (Esc)</button></div>`;
+
+const kindTag = (kind) => html`<span class="kind ${kind}">${KINDS[kind] || kind}</span>`;
+
+const amounts = (each) => html`<b>${memory(each.memory)}</b>, ${each.slots} ${each.slots === 1 ? "slot" : "slots"},
+  ${each.cores} cores`;
+
+const units = (number) => `${number} ${number === 1 ? "device" : "devices"}`;
+
+// Whole devices under one raw key, and who has them.
+function rawDetail(cell, use, error, actions) {
+  const row = (kind, name, number) => html`<tr><th scope="row"><svg width="18" height="12" aria-hidden="true">${swatch(kind, 18)}</svg>
+    ${name}</th><td class="number">${number}</td></tr>`;
+  return html`
+    ${head(cell.node, "whole devices", actions)}
+    ${error ? html`<p class="alarm">${error}</p>` : nothing}
+    <p class="faint"><code>${cell.key}</code></p>
+    <table class="facts"><thead><tr><th></th><th>devices</th></tr></thead><tbody>
+      ${row("app", "pods", cell.pods)} ${row("vmi", "VMs", cell.vmis)} ${row("hold", "holds", cell.holds)}
+      ${row("free", "free", cell.allocatable - cell.used)}
+      <tr><th scope="row">in all</th><td class="number">${cell.allocatable}</td></tr></tbody></table>
+    ${cell.marks ? html`<p class="marks">${marksOf(cell.marks).join(", ")}</p>` : nothing}
+    ${use ? html`<h3>${use.holders.length ? "Who has them" : "Nobody has one"}</h3>` : nothing}
+    ${(use?.holders || []).map((each) => html`<article class="holder"><h4>${kindTag(each.kind)} ${each.name}</h4>
+      <p>${units(each.units)}</p></article>`)}`;
 }
 
 const minus = (whole, ...parts) =>
@@ -43,7 +76,7 @@ function podOnCard(pod, uuid) {
   const shrinks = pod.state === "peak" && held.memory + held.slots + held.cores > later.memory + later.slots + later.cores;
   return html`
     <article class="holder">
-      <h4>${pod.pod}</h4>
+      <h4>${kindTag("pod")} ${pod.pod}</h4>
       <p>holds <b>${memory(held.memory)}</b>, ${held.slots} ${held.slots === 1 ? "slot" : "slots"}, ${held.cores} cores${shrinks
         ? html`; after its inits <b>${memory(later.memory)}</b>, ${later.slots} ${later.slots === 1 ? "slot" : "slots"},
           ${later.cores} cores` : nothing}</p>
@@ -112,11 +145,18 @@ function nearNode(near, actions) {
   return html`
     <div class="near">
       ${nodeLink(near.node, actions)}
-      <ul>${near.cards.map((card) => html`<li>${lack(card)} <code title=${card.uuid}>${cut(card.uuid, 130)}</code></li>`)}</ul>
+      <ul>${near.cards.map((card) => html`<li>${lack(card)} <code title=${card.uuid}>${cut(card.uuid, 130)}</code>${others(card)}</li>`)}
+        ${near.raw.map((each) => html`<li>${units(each.missing)} missing: <code title=${each.key}>${shortKey(each.key)}</code>${others(each)}</li>`)}</ul>
       <p>${near.in_the_way === null ? "No pod's end there would be enough."
         : html`Fits once ${near.in_the_way.length === 1 ? "this pod ends" : "these pods end"}: ${near.in_the_way.map((pod) => html`
-          <span class="blocking"><b>${pod.pod}</b> (${memory(pod.memory)}, ${pod.cores} cores)</span> `)}`}</p>
+          <span class="blocking"><b>${pod.pod}</b> (${pod.units ? units(pod.units) : `${memory(pod.memory)}, ${pod.cores} cores`})</span> `)}`}</p>
     </div>`;
+}
+
+// Those who hold what lacks and are no pods, since no pod's end gives it back.
+function others(lacking) {
+  const found = lacking.holders.filter((each) => each.kind !== "pod");
+  return found.length ? html`, held by ${found.slice(0, 3).map((each) => html`${kindTag(each.kind)} ${each.name} `)}` : nothing;
 }
 
 function lack(card) {

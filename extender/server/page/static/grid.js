@@ -1,9 +1,10 @@
 // Draws nodes and their cards on one canvas, of which only what is in view is ever drawn.
 //
 // A card is three bars: memory, slots, cores. What holds a bar is told apart by colour and by pattern: apps are solid,
-// sidecars dotted, what inits alone hold is striped, reserved memory is crossed; problems have a frame and a sign.
+// sidecars dotted, what inits alone hold is striped, DRA claims have level lines, reserved memory is crossed; problems
+// have a frame and a sign. Whole devices are one bar: pods solid, VMs with upright lines, holds checked.
 
-import { EXCLUSIVE, MARKS, PROBLEMS, describeCard, gib, readCard } from "./text.js";
+import { EXCLUSIVE, MARKS, PROBLEMS, cellsOf, describe, gib, readCell } from "./text.js";
 
 const NAME_WIDTH = 176;
 const NARROW = 620;
@@ -34,9 +35,9 @@ export class Grid {
     const name = this.lines[this.focus.row]?.n;
     this.lines = lines;
     this.isHit = isHit;
-    this.most = lines.reduce((most, line) => Math.max(most, line.c.length), 1);
+    this.most = lines.reduce((most, line) => Math.max(most, cellsOf(line)), 1);
     const kept = lines.findIndex((line) => line.n === name);
-    const first = Math.max(0, lines.findIndex((line) => line.c.length));
+    const first = Math.max(0, lines.findIndex(cellsOf));
     this.focus.row = kept >= 0 && this.wasMoved ? kept : Math.min(this.wasMoved ? this.focus.row : first, Math.max(0, lines.length - 1));
     this.measure();
     this.draw();
@@ -47,17 +48,22 @@ export class Grid {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
     this.colours = Object.fromEntries(
-      ["ink", "faint", "line", "paper", "app", "sidecar", "init", "reserved", "free", "alarm", "focus"].map((name) => [
+      [
+        "ink", "faint", "line", "paper", "app", "sidecar", "init", "claim", "vmi", "hold", "reserved", "free", "alarm", "focus",
+      ].map((name) => [
         name,
         colour(name),
       ]),
     );
     const context = this.canvas.getContext("2d");
-    const { app, sidecar, init, reserved, paper } = this.colours;
+    const { app, sidecar, init, claim, vmi, hold, reserved, paper } = this.colours;
     this.fills = {
       apps: app,
       sidecars: pattern(context, sidecar, (pen) => dots(pen, paper)),
       inits: pattern(context, init, (pen) => stripes(pen, paper)),
+      claims: pattern(context, claim, (pen) => level(pen, paper)),
+      vmis: pattern(context, vmi, (pen) => upright(pen, paper)),
+      holds: pattern(context, hold, (pen) => checks(pen, paper)),
       reserved: pattern(context, paper, (pen) => crosses(pen, reserved)),
     };
     this.draw();
@@ -85,8 +91,8 @@ export class Grid {
     this.cell = Math.min(168, Math.floor((room + GAP) / this.perLine) - GAP);
     this.tops = new Float64Array(this.lines.length + 1);
     this.lines.forEach((line, row) => {
-      const height = Math.max(1, Math.ceil(line.c.length / this.perLine)) * (CELL_HEIGHT + GAP) + GAP;
-      const empty = this.isNarrow && !line.c.length;
+      const height = Math.max(1, Math.ceil(cellsOf(line) / this.perLine)) * (CELL_HEIGHT + GAP) + GAP;
+      const empty = this.isNarrow && !cellsOf(line);
       this.tops[row + 1] = this.tops[row] + (empty ? HEAD + GAP : height + (this.isNarrow ? HEAD : 0));
     });
     this.spacer.style.height = `${this.tops[this.lines.length]}px`;
@@ -131,7 +137,7 @@ export class Grid {
     pen.textBaseline = "alphabetic";
     pen.fillStyle = this.colours.ink;
     pen.font = "600 13px system-ui, sans-serif";
-    const models = [...new Set(line.t.filter(Boolean))].map(short).join(", ") || "no cards";
+    const models = [...new Set(line.t.filter(Boolean))].map(short).join(", ") || (line.r ? "whole devices" : "no cards");
     if (this.isNarrow) {
       pen.fillText(fitted(pen, line.n, this.width * 0.5), 8, y + 15);
       pen.font = "12px system-ui, sans-serif";
@@ -143,7 +149,7 @@ export class Grid {
       pen.fillStyle = this.colours.faint;
       pen.fillText(fitted(pen, models, NAME_WIDTH - 18), 12, y + 41);
     }
-    for (let card = 0; card < line.c.length; card += 1) this.paintCard(pen, row, card, y);
+    for (let card = 0; card < cellsOf(line); card += 1) this.paintCell(pen, row, card, y);
   }
 
   place(card, y) {
@@ -151,16 +157,13 @@ export class Grid {
     return [x, y + GAP + (this.isNarrow ? HEAD : 0) + Math.floor(card / this.perLine) * (CELL_HEIGHT + GAP)];
   }
 
-  paintCard(pen, row, position, rowTop) {
-    const card = readCard(this.lines[row], position);
+  paintCell(pen, row, position, rowTop) {
+    const card = readCell(this.lines[row], position);
     const [x, y] = this.place(position, rowTop);
     const width = this.cell;
     pen.globalAlpha = this.isHit(card) ? 1 : 0.25;
-    const { capacity, requested, inits, sidecars, reserved } = card;
-    this.paintText(pen, card, x, y);
-    this.paintBar(pen, x, y + 16, width, 13, capacity.memory, requested.memory, inits.memory, sidecars.memory, reserved);
-    this.paintBar(pen, x, y + 31, width, 6, capacity.slots, requested.slots, inits.slots, sidecars.slots, 0);
-    this.paintBar(pen, x, y + 39, width, 6, capacity.cores, requested.cores, inits.cores, sidecars.cores, 0);
+    if (card.isRaw) this.paintRaw(pen, card, x, y, width);
+    else this.paintCard(pen, card, x, y, width);
     if (card.marks & PROBLEMS) {
       pen.strokeStyle = this.colours.alarm;
       pen.lineWidth = 2;
@@ -177,7 +180,41 @@ export class Grid {
     }
   }
 
-  paintBar(pen, x, y, width, height, capacity, requested, inits, sidecars, reserved) {
+  paintCard(pen, card, x, y, width) {
+    this.paintText(pen, card, x, y);
+    for (const [name, top, height] of [["memory", 16, 13], ["slots", 31, 6], ["cores", 39, 6]]) {
+      const [inits, sidecars, claimed] = [card.inits[name], card.sidecars[name], card.claimed[name]];
+      const parts = [
+        [this.fills.apps, card.requested[name] - inits - sidecars - claimed],
+        [this.fills.sidecars, sidecars],
+        [this.fills.inits, inits],
+        [this.fills.claims, claimed],
+      ];
+      const reserved = name === "memory" ? card.reserved : 0;
+      this.paintBar(pen, x, y + top, width, height, card.capacity[name], card.requested[name], parts, reserved);
+    }
+  }
+
+  paintRaw(pen, cell, x, y, width) {
+    const signs = MARKS.filter(([bit]) => cell.marks & bit).length;
+    pen.font = "600 11px system-ui, sans-serif";
+    pen.fillStyle = cell.used ? this.colours.ink : this.colours.faint;
+    const held = `${cell.used} / ${cell.allocatable}`;
+    pen.fillText(held, x, y + 11);
+    const left = pen.measureText(held).width + 5;
+    pen.font = "11px system-ui, sans-serif";
+    pen.fillStyle = this.colours.faint;
+    const room = width - left - 16 * signs;
+    if (room > 24) pen.fillText(fitted(pen, cell.model, room), x + left, y + 11);
+    const parts = [[this.fills.apps, cell.pods], [this.fills.vmis, cell.vmis], [this.fills.holds, cell.holds]];
+    this.paintBar(pen, x, y + 16, width, 29, cell.allocatable, cell.used, parts, 0);
+    const whole = Math.max(cell.allocatable, cell.used, 1);
+    if (width / whole < 6) return;
+    pen.fillStyle = this.colours.paper;
+    for (let unit = 1; unit < whole; unit += 1) pen.fillRect(x + (unit * width) / whole - 0.5, y + 16, 1, 29);
+  }
+
+  paintBar(pen, x, y, width, height, capacity, requested, parts, reserved) {
     const whole = Math.max(capacity + reserved, requested, 1);
     const scale = width / whole;
     pen.fillStyle = this.colours.free;
@@ -190,9 +227,7 @@ export class Grid {
       pen.fillRect(at, y, length, height);
       at += length;
     };
-    part(this.fills.apps, requested - inits - sidecars);
-    part(this.fills.sidecars, sidecars);
-    part(this.fills.inits, inits);
+    for (const [fill, amount] of parts) part(fill, amount);
     if (reserved) {
       at = x + capacity * scale;
       part(this.fills.reserved, reserved);
@@ -242,7 +277,7 @@ export class Grid {
     const row = this.rowAt(top);
     const line = this.lines[row];
     if (!line) return null;
-    for (let card = 0; card < line.c.length; card += 1) {
+    for (let card = 0; card < cellsOf(line); card += 1) {
       const [x, y] = this.place(card, this.tops[row]);
       const left = event.clientX - box.left;
       if (left >= x && left <= x + this.cell && top >= y && top <= y + CELL_HEIGHT) return { row, card };
@@ -260,10 +295,10 @@ export class Grid {
 
   open() {
     const line = this.lines[this.focus.row];
-    if (!line?.c.length) return;
+    if (!line || !cellsOf(line)) return;
     this.isOpen = true;
     this.draw();
-    this.onOpen(readCard(line, this.focus.card));
+    this.onOpen(readCell(line, this.focus.card));
   }
 
   onKey(event) {
@@ -281,7 +316,7 @@ export class Grid {
   move(rows, cards) {
     this.wasMoved = true;
     const row = clamp(this.focus.row + rows, this.lines.length - 1);
-    const card = clamp(this.focus.card + cards, (this.lines[row]?.c.length || 1) - 1);
+    const card = clamp(this.focus.card + cards, ((this.lines[row] && cellsOf(this.lines[row])) || 1) - 1);
     this.focus = { row, card };
     const top = this.tops[row];
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
@@ -294,8 +329,7 @@ export class Grid {
   say() {
     const line = this.lines[this.focus.row];
     if (!line) return;
-    const card = line.c[this.focus.card];
-    const text = card ? describeCard(readCard(line, this.focus.card)) : `${line.n}, no cards`;
+    const text = this.focus.card < cellsOf(line) ? describe(readCell(line, this.focus.card)) : `${line.n}, no cards`;
     if (this.status.textContent !== text) this.status.textContent = text;
     this.draw();
   }
@@ -337,6 +371,24 @@ function stripes(pen, colour) {
     pen.lineTo(shift + 9, -1);
   }
   pen.stroke();
+}
+
+function level(pen, colour) {
+  pen.fillStyle = colour;
+  pen.fillRect(0, 1, 8, 1);
+  pen.fillRect(0, 5, 8, 1);
+}
+
+function upright(pen, colour) {
+  pen.fillStyle = colour;
+  pen.fillRect(1, 0, 1, 8);
+  pen.fillRect(5, 0, 1, 8);
+}
+
+function checks(pen, colour) {
+  pen.fillStyle = colour;
+  pen.fillRect(0, 0, 4, 4);
+  pen.fillRect(4, 4, 4, 4);
 }
 
 function crosses(pen, colour) {

@@ -7,6 +7,9 @@ const PARTS = [
   ["app", "apps"],
   ["sidecar", "sidecars"],
   ["init", "inits only"],
+  ["claim", "DRA claims"],
+  ["vmi", "VMs"],
+  ["hold", "holds"],
   ["reserved", "reserved"],
   ["free", "free"],
 ];
@@ -17,7 +20,7 @@ export function legend() {
       ${PARTS.map(([kind, name]) => html`<li><svg width="26" height="12" aria-hidden="true">${swatch(kind)}</svg>
         ${name}</li>`)}
       ${MARKS.map(([, name, sign]) => html`<li><b class="sign" aria-hidden="true">${sign}</b> ${name}</li>`)}
-      <li class="order">bars of a card: memory, slots, cores</li>
+      <li class="order">bars of a card: memory, slots, cores; whole devices: one bar</li>
     </ul>`;
 }
 
@@ -33,6 +36,12 @@ export const patterns = () => html`
     </pattern>
     <pattern id="p-init" width="8" height="8" patternUnits="userSpaceOnUse">
       <path d="M-1 9 L9 -1 M-9 9 L1 -1 M7 9 L17 -1" class="pen line"></path></pattern>
+    <pattern id="p-claim" width="8" height="8" patternUnits="userSpaceOnUse">
+      <rect y="1" width="8" height="1" class="pen"></rect><rect y="5" width="8" height="1" class="pen"></rect></pattern>
+    <pattern id="p-vmi" width="8" height="8" patternUnits="userSpaceOnUse">
+      <rect x="1" width="1" height="8" class="pen"></rect><rect x="5" width="1" height="8" class="pen"></rect></pattern>
+    <pattern id="p-hold" width="8" height="8" patternUnits="userSpaceOnUse">
+      <rect width="4" height="4" class="pen"></rect><rect x="4" y="4" width="4" height="4" class="pen"></rect></pattern>
     <pattern id="p-reserved" width="8" height="8" patternUnits="userSpaceOnUse">
       <path d="M0 0 L8 8 M8 0 L0 8" class="pen cross"></path></pattern>
     <pattern id="p-app" width="8" height="8" patternUnits="userSpaceOnUse"></pattern>

@@ -32,23 +32,56 @@ export const percent = (part, whole) => (whole > 0 ? `${Math.round((100 * part) 
 
 export const marksOf = (bits) => MARKS.filter(([bit]) => bits & bit).map(([, name]) => name);
 
+// What holds a card or a whole device, as people call it.
+export const KINDS = { pod: "pod", claim: "DRA claim", vmi: "VM", hold: "hold" };
+
+// The cells of a line: its cards, then its whole devices by raw key.
+export const cellsOf = (line) => line.c.length + (line.r ? line.r.length : 0);
+
+export const readCell = (line, position) =>
+  position < line.c.length ? readCard(line, position) : readRaw(line, position);
+
 // A card as it comes over the wire: see FIELDS in rows.py.
 export function readCard(line, position) {
   const [model, marks, ...rest] = line.c[position];
-  const [cs, cm, cc, rs, rm, rc, is, im, ic, ss, sm, sc, reserved, pods, spaces] = rest;
+  const [cs, cm, cc, rs, rm, rc, is, im, ic, ss, sm, sc, reserved, pods, spaces, claimed] = rest;
+  const [ds = 0, dm = 0, dc = 0, claims = 0] = claimed;
   return {
-    node: line.n, position, model: line.t[model], marks, reserved, pods,
+    node: line.n, position, model: line.t[model], marks, reserved, pods, claims,
     namespaces: spaces.map((each) => line.s[each]),
     capacity: { slots: cs, memory: cm, cores: cc },
     requested: { slots: rs, memory: rm, cores: rc },
     inits: { slots: is, memory: im, cores: ic },
     sidecars: { slots: ss, memory: sm, cores: sc },
+    claimed: { slots: ds, memory: dm, cores: dc },
   };
 }
 
-export function describeCard(card) {
-  const { capacity, requested, inits, sidecars } = card;
-  const apps = requested.memory - inits.memory - sidecars.memory;
+// Whole devices under one raw key: see RAW_FIELDS in rows.py.
+function readRaw(line, position) {
+  const [key, marks, allocatable, pods, vmis, holds, spaces] = line.r[position - line.c.length];
+  const used = pods + vmis + holds;
+  const namespaces = spaces.map((each) => line.s[each]);
+  return { node: line.n, position, model: shortKey(key), key, marks, allocatable, used, pods, vmis, holds, namespaces, isRaw: true };
+}
+
+export const shortKey = (key) => key.replace(/^.*\//, "");
+
+export const describe = (cell) => (cell.isRaw ? describeRaw(cell) : describeCard(cell));
+
+function describeRaw(cell) {
+  const parts = [
+    `${cell.node}, whole devices ${cell.model}`,
+    `${cell.used} of ${cell.allocatable} in use`,
+    `pods ${cell.pods}, VMs ${cell.vmis}, holds ${cell.holds}`,
+  ];
+  if (cell.marks) parts.push(marksOf(cell.marks).join(", "));
+  return parts.join("; ");
+}
+
+function describeCard(card) {
+  const { capacity, requested, inits, sidecars, claimed } = card;
+  const apps = requested.memory - inits.memory - sidecars.memory - claimed.memory;
   const parts = [
     `${card.node}, card ${card.position}${card.model ? `, ${card.model}` : ""}`,
     `memory ${memory(requested.memory)} of ${memory(capacity.memory)} held`,
@@ -57,6 +90,7 @@ export function describeCard(card) {
     `${requested.cores} of ${capacity.cores} cores`,
     `${card.pods} ${card.pods === 1 ? "pod" : "pods"}`,
   ];
+  if (card.claims) parts.push(`${card.claims} DRA ${card.claims === 1 ? "claim" : "claims"} ${memory(claimed.memory)}`);
   if (card.reserved) parts.push(`${memory(card.reserved)} reserved`);
   if (card.marks) parts.push(marksOf(card.marks).join(", "));
   return parts.join("; ");

@@ -54,6 +54,8 @@ class ProblemCode(StrEnum):
     UNREADABLE_VIRTUAL_MACHINE = "UnreadableVirtualMachine"
     UNKNOWN_RAW_KEY = "UnknownRawKey"
     RAW_OVERCOMMITTED = "RawOvercommitted"
+    LOST_HOLDS = "LostHolds"
+    UNREADABLE_HOLD = "UnreadableHold"
     UNMAPPED_DEVICE = "UnmappedDevice"
     UNSEEN_RESOURCE = "UnseenResource"
 

@@ -18,6 +18,7 @@ from extender.convert.annotations import (
 )
 from extender.convert.disruption import convert_disruption_budget
 from extender.convert.dra import convert_claim, convert_slice, mapped_resource
+from extender.convert.hold import convert_hold, place_of
 from extender.convert.manifests import InputError, Manifest, parse_json_manifests, parse_manifests, read_manifests
 from extender.convert.names import misnamed
 from extender.convert.node import convert_node, convert_quota
@@ -54,6 +55,7 @@ __all__ = [
     "bind_labels",
     "convert_claim",
     "convert_disruption_budget",
+    "convert_hold",
     "convert_node",
     "convert_pod",
     "convert_quota",
@@ -67,6 +69,7 @@ __all__ = [
     "pack_rows",
     "parse_json_manifests",
     "parse_manifests",
+    "place_of",
     "pod_manifests",
     "preempting_of",
     "preempting_text",

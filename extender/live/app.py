@@ -22,6 +22,7 @@ from extender.cluster import Cluster, Seen
 from extender.config import Settings
 from extender.journal import Journal, JournaledSink, Recorder
 from extender.kube.client import KubeClient
+from extender.kube.discovery import OptionalReflector
 from extender.kube.events import EventRecorder
 from extender.kube.paths import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
@@ -29,6 +30,7 @@ from extender.live.background import Background
 from extender.live.binding import Binder, LateBindings
 from extender.live.comparing import Comparer, Comparison, NodeView, PodView, QuotaView
 from extender.live.evicting import Evictor
+from extender.live.holding import HoldKeeper, HoldWriter
 from extender.live.hooks import LiveHooks, Refused
 from extender.live.leading import LeaderElector, LeaderLabel, LeaseFollower, LeaseHolder, SoleLeader
 from extender.live.locks import NodeLocks, OwnerState
@@ -39,12 +41,15 @@ from extender.live.watching import (
     BudgetSink,
     Facts,
     HandshakeKeeper,
+    HoldSink,
     NodeSink,
     OvercommitReporter,
     PodInformer,
     PodSink,
     QuotaSink,
     dra_reflectors,
+    hold_reflectors,
+    hold_resource,
     vmi_reflectors,
 )
 from extender.logs import logger
@@ -85,8 +90,15 @@ class LiveExtender:
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
         watching = client, self.cluster, live.reflector, _journaling(journal)
-        self.optional = [*dra_reflectors(*watching), *vmi_reflectors(*watching)]
+        source = settings.hold_source
+        holds = None if source is None else HoldSink(self.cluster, source)
+        self.optional = [
+            *dra_reflectors(*watching),
+            *vmi_reflectors(*watching),
+            *hold_reflectors(*watching, holds),
+        ]
         """What not every API server has."""
+        self.holds = self._make_hold_keeper(holds, live, journal)
         self.cluster.unseen = self.unseen
         self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
@@ -165,6 +177,8 @@ class LiveExtender:
         self._background.spawn(self._budgets.run)
         for part in (self.waker, self.evictor, self.events, self.handshakes):
             self._background.spawn(part.run)
+        if self.holds is not None:
+            self._background.spawn(self.holds.run)
         self._background.spawn(self._compare_now_and_then)
         if self._live.labelled_pod is not None:
             self._background.spawn(LeaderLabel(self.client, self._live.labelled_pod, self._answers).run)
@@ -198,10 +212,18 @@ class LiveExtender:
         if others_unknown and not await self.late_bindings.rule_out(max(0.0, end - loop.time())):
             await asyncio.sleep(end - loop.time())
             await self._list_everything()
+        self.cluster.hold_sets.take_over()
         await self.overcommit.look_at_everything()
 
     async def _list_everything(self) -> None:
-        await asyncio.gather(*(reflector.list_again() for reflector in self.reflectors))
+        of_holds = [
+            each.reflector for each in self.optional if each.reflector is not None and self._tells_of_holds(each)
+        ]
+        await asyncio.gather(*(reflector.list_again() for reflector in (*self.reflectors, *of_holds)))
+
+    def _tells_of_holds(self, optional: OptionalReflector) -> bool:
+        source = self.cluster.settings.hold_source
+        return source is not None and optional.wanted == hold_resource(source) and optional.is_settled
 
     async def _compare_now_and_then(self) -> None:
         while True:
@@ -219,6 +241,20 @@ class LiveExtender:
                 await reflector.list_again()
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _make_hold_keeper(
+        self, sink: HoldSink | None, live: LiveSettings, journal: Journal | None
+    ) -> HoldKeeper | None:
+        """Return what decides where devices are held; None with hold sets off."""
+        source = self.cluster.settings.hold_source
+        if not self.cluster.settings.hold_sets:
+            return None
+        writer = None
+        if source is not None and sink is not None:
+            told = _journaling(journal)(sink, "Hold")
+            seconds = min(live.bind.write_seconds, live.holds.request_seconds)
+            writer = HoldWriter(self.client, self.cluster, source, (sink, told), self.leadership, seconds)
+        return HoldKeeper(self.cluster, self.binder.lanes, self._answers, writer, live.holds)
 
     def _make_leadership(self, live: LiveSettings) -> SoleLeader | LeaseHolder:
         if live.follow_lease:

@@ -12,6 +12,7 @@ from extender.kube.reflector import ReflectorSettings
 from extender.live.binding import BindSettings
 from extender.live.comparing import CompareSettings
 from extender.live.evicting import EvictSettings
+from extender.live.holding import HoldSettings
 from extender.live.leading import LeaseSettings, OwnPod, Predecessors
 from extender.live.waking import WakeSettings
 
@@ -29,6 +30,7 @@ class LiveSettings:
     evict: EvictSettings = field(default_factory=EvictSettings)
     reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
+    holds: HoldSettings = field(default_factory=HoldSettings)
     claims: bool = True
     compare_every_seconds: float = 3600.0
     """Between two comparisons with the API server; with 100,000 pods each one reads 900 MB."""

@@ -164,8 +164,19 @@ VMIS = Resource(
     returns_deleted=True,
     has_generation=True,
 )
+#: Of manifests/holds/crd.yaml.
+HOLDS = Resource(
+    "gpu-extender.io",
+    "v1alpha1",
+    "holds",
+    "Hold",
+    has_status=True,
+    unconditional_update=False,
+    returns_deleted=True,
+    has_generation=True,
+)
 #: Not every cluster has them: they are served from `ApiServer.serve` on.
-OPTIONAL = (*DEVICE_CLASSES, *RESOURCE_SLICES, *RESOURCE_CLAIMS, VMIS)
+OPTIONAL = (*DEVICE_CLASSES, *RESOURCE_SLICES, *RESOURCE_CLAIMS, VMIS, HOLDS)
 
 RESOURCES = (
     PODS,

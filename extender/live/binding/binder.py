@@ -19,6 +19,7 @@ from extender.live.binding.reader import PodReader
 from extender.live.binding.rereading import Rereading
 from extender.live.binding.settling import Settling
 from extender.live.binding.writer import BindingWriter
+from extender.live.lanes import Lanes
 from extender.live.leading import Leadership
 from extender.live.locks import FairQueue, NodeLocks
 from extender.live.watching import PodInformer
@@ -51,6 +52,8 @@ class Binder:
         unix_time: Callable[[], float] = time.time,
     ) -> None:
         self.counts = BindCounts()
+        self.lanes = Lanes()
+        """Maintenance that gives way to binds."""
         self._cluster = cluster
         self._locks = locks
         self.reader = PodReader(client, cluster, informer)
@@ -112,8 +115,9 @@ class Binder:
     async def _bind(self, args: BindingArgs) -> str:
         self.counts.in_flight += 1
         try:
-            async with self._queue.wait(args.PodUID):
-                error = await self._attempts.bind(args)
+            with self.lanes.bind():
+                async with self._queue.wait(args.PodUID):
+                    error = await self._attempts.bind(args)
         finally:
             self.counts.in_flight -= 1
         self._read_unlisted(args.PodUID)

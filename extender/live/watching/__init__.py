@@ -9,6 +9,7 @@ from extender.live.watching.class_sink import DeviceClassSink
 from extender.live.watching.dra import DRA_RESOURCES, dra_reflectors, dra_sinks
 from extender.live.watching.facts import Facts, NodeFacts, node_facts
 from extender.live.watching.handshakes import HandshakeKeeper
+from extender.live.watching.hold_sink import HoldSink, hold_reflectors, hold_resource
 from extender.live.watching.informer import PodInformer
 from extender.live.watching.overcommit import OvercommitReporter
 from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
@@ -21,6 +22,7 @@ __all__ = [
     "DeviceClassSink",
     "Facts",
     "HandshakeKeeper",
+    "HoldSink",
     "NodeFacts",
     "NodeSink",
     "OvercommitReporter",
@@ -32,6 +34,8 @@ __all__ = [
     "VmiSink",
     "dra_reflectors",
     "dra_sinks",
+    "hold_reflectors",
+    "hold_resource",
     "node_facts",
     "vmi_reflectors",
 ]

@@ -225,6 +225,14 @@ class RawBudgetsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimGiven:
+    """A claim that was made for a pod has been given devices."""
+
+    uid: str
+    """Of the pod."""
+
+
+@dataclass(frozen=True, slots=True)
 class HoldsDecided:
     """A pass has decided where the devices of a VM are held."""
 
@@ -260,4 +268,5 @@ class Events:
         self.plugin_changed = Topic(PluginChanged)
         self.workload_expected = Topic(WorkloadExpected)
         self.raw_budgets_changed = Topic(RawBudgetsChanged)
+        self.claim_given = Topic(ClaimGiven)
         self.holds_decided = Topic(HoldsDecided)

@@ -16,6 +16,7 @@ from extender.convert.annotations import (
     first_illegal_key,
     scheduler_keys,
 )
+from extender.convert.claimed import claimed_requests, without_claimed
 from extender.convert.disruption import convert_disruption_budget
 from extender.convert.dra import convert_claim, convert_slice, mapped_resource
 from extender.convert.hold import convert_hold, place_of
@@ -53,6 +54,7 @@ __all__ = [
     "annotation_bytes",
     "bind_annotations",
     "bind_labels",
+    "claimed_requests",
     "convert_claim",
     "convert_disruption_budget",
     "convert_hold",
@@ -80,4 +82,5 @@ __all__ = [
     "scheduler_keys",
     "unpack_rows",
     "usage_lines",
+    "without_claimed",
 ]

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from accounting.answers import Claims
+from accounting.errors import InvariantViolation
 from accounting.status import Problem, ProblemCode
 from extender.cluster import Cluster, Seen
 from extender.config import Settings
@@ -38,8 +39,10 @@ from extender.live.refusals import RefusalReporter
 from extender.live.settings import LiveSettings
 from extender.live.waking import Waker
 from extender.live.watching import (
+    DRA_RESOURCES,
     BudgetSink,
     Facts,
+    FreshClaims,
     HandshakeKeeper,
     HoldSink,
     NodeSink,
@@ -47,7 +50,9 @@ from extender.live.watching import (
     PodInformer,
     PodSink,
     QuotaSink,
+    ResourceClaimSink,
     dra_reflectors,
+    dra_sinks,
     hold_reflectors,
     hold_resource,
     vmi_reflectors,
@@ -90,15 +95,17 @@ class LiveExtender:
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
         watching = client, self.cluster, live.reflector, _journaling(journal)
-        source = settings.hold_source
+        source, of_dra = settings.hold_source, dra_sinks(self.cluster)
         holds = None if source is None else HoldSink(self.cluster, source)
         self.optional = [
-            *dra_reflectors(*watching),
+            *dra_reflectors(*watching, of_dra),
             *vmi_reflectors(*watching),
             *hold_reflectors(*watching, holds),
         ]
         """What not every API server has."""
         self.holds = self._make_hold_keeper(holds, live, journal)
+        self.fresh_claims = self._make_fresh_claims(of_dra["ResourceClaim"])
+        self.binder.recheck_by(self.fresh_claims.look)
         self.cluster.unseen = self.unseen
         self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
@@ -242,6 +249,12 @@ class LiveExtender:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
+    def _make_fresh_claims(self, known: Sink) -> FreshClaims:
+        (claims_of,) = (each for each in self.optional if each.wanted == DRA_RESOURCES["ResourceClaim"])
+        if not isinstance(known, ResourceClaimSink):
+            raise InvariantViolation("claims have another sink")
+        return FreshClaims(self.client, self.cluster.resource_claims, claims_of, known)
+
     def _make_hold_keeper(
         self, sink: HoldSink | None, live: LiveSettings, journal: Journal | None
     ) -> HoldKeeper | None:
@@ -302,6 +315,7 @@ class LiveExtender:
         events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
         events.raw_budgets_changed.subscribe(lambda _: waker.freed_everywhere())
+        events.claim_given.subscribe(lambda event: self.binder.claim_given(event.uid))
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
         events.over.subscribe(
             lambda event: waker.forget(event.uid),

@@ -36,7 +36,9 @@ class Kept:
     def vmi(
         self, name: str, units: int = 1, node: str | None = None, *, listed: tuple[str, ...] = (), key: str = K
     ) -> None:
-        made = VirtualMachineInstance("x", name, f"uid-{name}", node, frozenset(listed), ((key, units),) if units else ())
+        made = VirtualMachineInstance(
+            "x", name, f"uid-{name}", node, frozenset(listed), ((key, units),) if units else ()
+        )
         self.devices.put_vmi(made)
 
     def pod(self, name: str, units: int, node: str | None = "n1") -> None:

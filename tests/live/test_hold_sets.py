@@ -56,7 +56,12 @@ def said(bench: Bench, name: str) -> tuple[str | None, str | None]:
 
 
 async def test_a_vm_without_a_pod_has_its_devices_together_and_its_launcher_goes_there() -> None:
-    objects = (raw_node("n1", 4), raw_node("n2", 4), raw_pod("o", 2, node="n2"), vmi(units=2, node=None, phase="Pending"))
+    objects = (
+        raw_node("n1", 4),
+        raw_node("n2", 4),
+        raw_pod("o", 2, node="n2"),
+        vmi(units=2, node=None, phase="Pending"),
+    )
     async with holding(*objects, cluster=DERIVED) as bench:
         await eventually(lambda: set_of(bench).nodes == ("n2",), "the set is on the fullest node")
         assert used(bench, "n2") == 4

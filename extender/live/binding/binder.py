@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from accounting.pod_state import PodState
 from extender.cluster import Cluster
 from extender.kube.client import KubeClient
-from extender.live.binding.attempt import BindAttempts, BindSettings
+from extender.live.binding.attempt import BindAttempts, BindSettings, Recheck
 from extender.live.binding.reader import PodReader
 from extender.live.binding.rereading import Rereading
 from extender.live.binding.settling import Settling
@@ -89,6 +89,17 @@ class Binder:
         if pending or not unlocked:
             logger().error("binds are not settled", binds=len(pending), locks_released=unlocked)
         return not pending and unlocked
+
+    def recheck_by(self, recheck: Recheck) -> None:
+        """Let each bind look at something before it chooses cards."""
+        self._attempts.recheck = recheck
+
+    def claim_given(self, uid: str) -> None:
+        """Note that DRA has given devices to a claim of a pod, whose status may name it now."""
+        record, pod = self._cluster.cache.pods.get(uid), self._cluster.registry.kept_pod(uid)
+        # A pod whose cards are known by its annotation was not served by a claim.
+        if record is not None and pod is not None and (record.blocks is not None or pod.raw):
+            self._rereading.begin(uid)
 
     @property
     def unanswered(self) -> int:

@@ -72,7 +72,7 @@ class HoldWriter:
             self.writes += 1
             self._told.change(Change.PUT, msgspec.Raw(answer.body))
             return True
-        if answer.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
-            # Those two end by themselves: the watch brings what is newer.
+        if answer.status != HTTPStatus.CONFLICT:
+            # A conflict ends by itself: the watch brings what is newer. 404 may also mean: no status subresource.
             logger().warning("hold cannot be written", hold="/".join(name), why=f"{answer.status} {answer.message}")
         return False

@@ -8,6 +8,7 @@ from extender.live.watching.claim_sinks import ResourceClaimSink, ResourceSliceS
 from extender.live.watching.class_sink import DeviceClassSink
 from extender.live.watching.dra import DRA_RESOURCES, dra_reflectors, dra_sinks
 from extender.live.watching.facts import Facts, NodeFacts, node_facts
+from extender.live.watching.fresh_claims import FreshClaims
 from extender.live.watching.handshakes import HandshakeKeeper
 from extender.live.watching.hold_sink import HoldSink, hold_reflectors, hold_resource
 from extender.live.watching.informer import PodInformer
@@ -21,6 +22,7 @@ __all__ = [
     "BudgetSink",
     "DeviceClassSink",
     "Facts",
+    "FreshClaims",
     "HandshakeKeeper",
     "HoldSink",
     "NodeFacts",

@@ -144,6 +144,19 @@ class DeviceTable:
         """Whether slices name devices that may be on a node."""
         return node in self._on or None in self._on
 
+    def pools_on(self, node: str) -> set[str]:
+        """Return the pools whose slices name a node."""
+        return set(self._on.get(node, ()))
+
+    def pool_of(self, name: str) -> str:
+        """Return the pool of a slice; "" if it is not known."""
+        return self._pool_of.get(name, "")
+
+    def nodes_of(self, pool: str) -> set[str]:
+        """Return the nodes that a pool's slices name."""
+        known = self._pools.get(pool)
+        return set() if known is None else {each.node for each in known.slices.values() if each.node is not None}
+
     def devices_on(self, node: str, uuid: str) -> list[DeviceId]:
         """Return the devices of current slices on a node that are this card or a part of it, sorted."""
         return sorted(

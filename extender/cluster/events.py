@@ -233,6 +233,13 @@ class ClaimGiven:
 
 
 @dataclass(frozen=True, slots=True)
+class DevicesChanged:
+    """A slice that names devices of a node is new, has changed, or is gone."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class HoldsDecided:
     """A pass has decided where the devices of a VM are held."""
 
@@ -269,4 +276,5 @@ class Events:
         self.workload_expected = Topic(WorkloadExpected)
         self.raw_budgets_changed = Topic(RawBudgetsChanged)
         self.claim_given = Topic(ClaimGiven)
+        self.devices_changed = Topic(DevicesChanged)
         self.holds_decided = Topic(HoldsDecided)

@@ -53,6 +53,10 @@ class ResourceClaims:
         """Return the devices of slices on a node that are a card or a part of it, sorted."""
         return self._ledger.devices.devices_on(node, uuid)
 
+    def pools_on(self, node: str) -> set[str]:
+        """Return the pools whose slices name a node."""
+        return self._ledger.devices.pools_on(node)
+
     # -- changing -------------------------------------------------------------------------------------------------
 
     def put(self, claim: Claim) -> None:
@@ -67,11 +71,15 @@ class ResourceClaims:
 
     def put_slice(self, new: Slice) -> None:
         """Record a slice as it is now."""
+        before = self._ledger.devices.nodes_of(new.pool)
         self._take(self._ledger.put_slice(new))
+        self._tell_devices(before | self._ledger.devices.nodes_of(new.pool))
 
     def remove_slice(self, name: str) -> None:
         """Record that a slice is gone."""
+        before = self._ledger.devices.nodes_of(self._ledger.devices.pool_of(name))
         self._take(self._ledger.remove_slice(name))
+        self._tell_devices(before)
 
     def know_slices(self) -> None:
         """Note that all slices were told of: what is no known card now is none."""
@@ -82,6 +90,10 @@ class ResourceClaims:
     def count_again(self, node: str) -> None:
         """Record that a node's cards have changed."""
         self._take(self._ledger.count_again(node))
+
+    def _tell_devices(self, nodes: set[str]) -> None:
+        for node in sorted(nodes):
+            self._events.devices_changed.publish(node)
 
     def _note_owner(self, claim: Claim) -> None:
         if not claim.owner:

@@ -37,6 +37,7 @@ from extender.live.leading import LeaderElector, LeaderLabel, LeaseFollower, Lea
 from extender.live.locks import NodeLocks, OwnerState
 from extender.live.refusals import RefusalReporter
 from extender.live.settings import LiveSettings
+from extender.live.tainting import TaintKeeper
 from extender.live.waking import Waker
 from extender.live.watching import (
     DRA_RESOURCES,
@@ -104,6 +105,10 @@ class LiveExtender:
         ]
         """What not every API server has."""
         self.holds = self._make_hold_keeper(holds, live, journal)
+        self.taints = None
+        """Keeps DRA off cards that pods hold, if that is wanted."""
+        if live.taints is not None:
+            self.taints = TaintKeeper(self.cluster, client, self.leadership, self._answers, live.taints)
         self.fresh_claims = self._make_fresh_claims(of_dra["ResourceClaim"])
         self.binder.recheck_by(self.fresh_claims.look)
         self.cluster.unseen = self.unseen
@@ -184,8 +189,9 @@ class LiveExtender:
         self._background.spawn(self._budgets.run)
         for part in (self.waker, self.evictor, self.events, self.handshakes):
             self._background.spawn(part.run)
-        if self.holds is not None:
-            self._background.spawn(self.holds.run)
+        for optional_part in (self.holds, self.taints):
+            if optional_part is not None:
+                self._background.spawn(optional_part.run)
         self._background.spawn(self._compare_now_and_then)
         if self._live.labelled_pod is not None:
             self._background.spawn(LeaderLabel(self.client, self._live.labelled_pod, self._answers).run)

@@ -14,6 +14,7 @@ from extender.live.comparing import CompareSettings
 from extender.live.evicting import EvictSettings
 from extender.live.holding import HoldSettings
 from extender.live.leading import LeaseSettings, OwnPod, Predecessors
+from extender.live.tainting import TaintSettings
 from extender.live.waking import WakeSettings
 
 
@@ -30,6 +31,8 @@ class LiveSettings:
     evict: EvictSettings = field(default_factory=EvictSettings)
     reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
+    taints: TaintSettings | None = None
+    """None: nothing keeps DRA off cards that pods hold. It needs rights of its own, so it is off by default."""
     holds: HoldSettings = field(default_factory=HoldSettings)
     claims: bool = True
     compare_every_seconds: float = 3600.0

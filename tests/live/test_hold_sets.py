@@ -187,16 +187,6 @@ async def test_a_standby_writes_nothing() -> None:
         assert bench.api.requests.count(resource="holds/status") == before
 
 
-class _Memory:
-    """A journal in memory."""
-
-    def __init__(self) -> None:
-        self.entries: list[dict[str, Any]] = []
-
-    def write(self, entry: dict[str, Any]) -> None:
-        self.entries.append(entry)
-
-
 def test_nothing_of_a_replay_is_left_out() -> None:
     """The kinds of entries that tell of holds have a place in a replay."""
     process = Replay(TOLD)._process

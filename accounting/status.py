@@ -55,7 +55,6 @@ class ProblemCode(StrEnum):
     UNKNOWN_RAW_KEY = "UnknownRawKey"
     RAW_OVERCOMMITTED = "RawOvercommitted"
     LOST_HOLDS = "LostHolds"
-    UNREADABLE_HOLD = "UnreadableHold"
     UNMAPPED_DEVICE = "UnmappedDevice"
     UNSEEN_RESOURCE = "UnseenResource"
 

@@ -12,7 +12,7 @@ from accounting.holders.claims import (
     charged_devices,
     held_by_claim,
 )
-from accounting.holders.dra_devices import Card, DeviceId, DeviceKind, DeviceTable, Slice, SliceDevice
+from accounting.holders.dra_devices import GPU_DRIVERS, Card, DeviceId, DeviceKind, DeviceTable, Slice, SliceDevice
 from accounting.holders.hold import Hold, HoldState, holds_of, still_held, wanted_by
 from accounting.holders.hold_places import KeptSet, LedgerPlaces
 from accounting.holders.hold_sets import HoldSet, Places, Room, bind_set, full_pass, is_whole
@@ -23,6 +23,7 @@ from accounting.holders.virtual_machine import Launchers, Migration, VirtualMach
 
 __all__ = [
     "ANY_NAMESPACE",
+    "GPU_DRIVERS",
     "Budgets",
     "Card",
     "CardClaims",

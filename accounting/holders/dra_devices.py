@@ -125,6 +125,11 @@ class DeviceTable:
         """Return the names of the slices."""
         return set(self._pool_of)
 
+    def slice(self, name: str) -> Slice | None:
+        """Return a slice."""
+        pool = self._pool_of.get(name)
+        return None if pool is None else self._pools[pool].slices.get(name)
+
     def card(self, device: DeviceId) -> Card | None:
         """Return the card that a device is; None if that was never known."""
         pool = self._pools.get(device.pool)

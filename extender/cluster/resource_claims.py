@@ -41,6 +41,14 @@ class ResourceClaims:
         """Return the claims with what they hold, in no order."""
         return self._ledger.claims()
 
+    def claim(self, uid: str) -> Claim | None:
+        """Return a claim with devices of GPU drivers."""
+        return self._ledger.claim(uid)
+
+    def slice(self, name: str) -> Slice | None:
+        """Return a slice of a GPU driver."""
+        return self._ledger.devices.slice(name)
+
     def is_given(self, name: str, owner: str) -> bool:
         """Whether a claim of that name was made for a pod, by UID, and has been given devices."""
         return (owner, name) in self._given

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from accounting.answers import Claims
 from accounting.errors import InvariantViolation
@@ -23,13 +24,24 @@ from extender.cluster import Cluster, Seen
 from extender.config import Settings
 from extender.journal import Journal, JournaledSink, Recorder
 from extender.kube.client import KubeClient
-from extender.kube.discovery import OptionalReflector
+from extender.kube.discovery import OptionalReflector, OptionalResource, Presence
 from extender.kube.events import EventRecorder
-from extender.kube.paths import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, api_path
+from extender.kube.paths import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, Resource, api_path
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
 from extender.live.background import Background
 from extender.live.binding import Binder, LateBindings
-from extender.live.comparing import Comparer, Comparison, NodeView, PodView, QuotaView
+from extender.live.comparing import (
+    Comparer,
+    Comparison,
+    HolderView,
+    Machines,
+    NodeView,
+    PodView,
+    QuotaView,
+    Slices,
+    ToldClaims,
+    ToldHolds,
+)
 from extender.live.evicting import Evictor
 from extender.live.holding import HoldKeeper, HoldWriter
 from extender.live.hooks import LiveHooks, Refused
@@ -41,6 +53,7 @@ from extender.live.tainting import TaintKeeper
 from extender.live.waking import Waker
 from extender.live.watching import (
     DRA_RESOURCES,
+    VMIS,
     BudgetSink,
     Facts,
     FreshClaims,
@@ -122,7 +135,7 @@ class LiveExtender:
             lambda: asyncio.get_running_loop().time(),
         )
         views = (PodView(self.cluster, RUNNING_PODS), NodeView(self.cluster), QuotaView(self.cluster))
-        self.comparer = Comparer(client, views, live.compare)
+        self.comparer = Comparer(client, views, live.compare, self._views_of_holders)
         self.compared: Comparison | None = None
         """The last comparison with the API server."""
         recorder = None if journal is None else Recorder(journal, settings)
@@ -249,11 +262,31 @@ class LiveExtender:
         found = await self.compare()
         if found.differing:
             logger().error("cache differs from the API server", differing=found.differing, some=found.differences[:5])
-        for reflector in self.reflectors:
+        optional = [each.reflector for each in self.optional if each.reflector is not None]
+        for reflector in (*self.reflectors, *optional):
             if reflector.path in found.paths:
                 await reflector.list_again()
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _views_of_holders(self) -> list[HolderView]:
+        """Return the views of what was listed of other holders."""
+        kinds: dict[OptionalResource, tuple[Any, str]] = {
+            DRA_RESOURCES["ResourceClaim"]: (ToldClaims(self.cluster), "resourceclaim"),
+            DRA_RESOURCES["ResourceSlice"]: (Slices(self.cluster), "resourceslice"),
+            VMIS: (Machines(self.cluster), "vmi"),
+        }
+        source = self.cluster.settings.hold_source
+        if source is not None:
+            kinds[hold_resource(source)] = ToldHolds(self.cluster, source), "hold"
+        found = []
+        for optional in self.optional:
+            if optional.reflector is None or optional.presence is not Presence.SYNCED or optional.wanted not in kinds:
+                continue
+            group_version, _, plural = optional.reflector.path.rpartition("/")
+            kind, word = kinds[optional.wanted]
+            found.append(HolderView(kind, Resource(group_version, plural), word))
+        return found
 
     def _make_fresh_claims(self, known: Sink) -> FreshClaims:
         (claims_of,) = (each for each in self.optional if each.wanted == DRA_RESOURCES["ResourceClaim"])

@@ -183,13 +183,10 @@ class BindAttempts:
         """Fit, assume and write the Binding; a pod that has changed in between is read and tried again."""
         for _ in range(_TRIES):
             unseen = await self.recheck(attempt.node, attempt.left()) if pod.asks else ""
-            if unseen:
-                return unseen
             left = min(attempt.left(), self._settings.write_seconds)
-            if left <= 0:
-                return f"Timeout: no time was left to bind; {_AGAIN}"
-            if not self._leadership.may_write(left):
-                return _NOT_LEADER
+            why_not = unseen or self._why_no_write(left)
+            if why_not:
+                return why_not
             booked = self._assume(pod, attempt)
             if isinstance(booked, str):
                 return booked
@@ -208,6 +205,12 @@ class BindAttempts:
                 return again
             pod = again
         return f"Conflict: the pod keeps changing; {_AGAIN}"
+
+    def _why_no_write(self, left: float) -> str:
+        """Return why no write of so many seconds may begin now; "" if one may."""
+        if left <= 0:
+            return f"Timeout: no time was left to bind; {_AGAIN}"
+        return "" if self._leadership.may_write(left) else _NOT_LEADER
 
     # -- fitting --------------------------------------------------------------------------------------------------
 

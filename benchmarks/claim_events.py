@@ -84,8 +84,18 @@ class ClaimWorld(World):
                 current = {
                     DeviceId(each.driver, pool, device.name) for each in self.slices_of(pool) for device in each.devices
                 }
-                known = self.known.get(pool, {})
-                self.known[pool] = {key: each for key, each in known.items() if key in current}
+                known, partly = self.known.get(pool, {}), self._partly_seen(pool)
+                self.known[pool] = {key: each for key, each in known.items() if key in current or key.driver in partly}
+
+    def _partly_seen(self, pool: str) -> set[str]:
+        """The drivers of which slices of the newest generation are missing."""
+        found = set()
+        for driver in (NVIDIA_DRIVER, HAMI_DRIVER):
+            own = [each for each in self.slices_of(pool) if each.driver == driver]
+            newest = [each for each in own if each.generation == max(other.generation for other in own)]
+            if newest and len(newest) < max(each.count for each in newest):
+                found.add(driver)
+        return found
 
     # -- comparing --------------------------------------------------------------------------------------------------
 
@@ -119,10 +129,10 @@ def _known(device: SliceDevice) -> KnownDevice:
 
 def run(events: int, seed: int, check_every: int, progress: Callable[[int], object] | None = None) -> Summary:
     """Send that many events; the nodes concerned are compared after each, everything after each `check_every`."""
-    return drive(_Driver(seed), seed, events, check_every, progress)
+    return drive(ClaimDriver(seed), seed, events, check_every, progress)
 
 
-class _Driver(Driver):
+class ClaimDriver(Driver):
     """Draws events of claims and slices beside those of pods and nodes."""
 
     world: ClaimWorld
@@ -177,7 +187,8 @@ class _Driver(Driver):
         driver = HAMI_DRIVER if part == "h" else NVIDIA_DRIVER
         numbers = range(CARDS) if part == "h" else range(CARDS // 2) if part == "a" else range(CARDS // 2, CARDS)
         devices = [each for number in numbers if not self.chance(6) for each in self.devices(node, number, part)]
-        return Slice(f"{node}-{part}", driver, node, generation, node, tuple(devices))
+        count = 1 if part == "h" else self.random.choice((1, 2, 2, 3))
+        return Slice(f"{node}-{part}", driver, node, generation, node, tuple(devices), count)
 
     def devices(self, node: str, number: int, part: str) -> list[SliceDevice]:
         # Now and then a card is replaced by another one in the same place.

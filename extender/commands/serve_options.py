@@ -93,6 +93,11 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="not ready for so long before connections are closed; default: 0",
     )
+    group.add_argument(
+        "--taint-held-cards",
+        action="store_true",
+        help="keep DRA off cards that pods with annotations hold, by a DeviceTaintRule for each (Kubernetes 1.37)",
+    )
     group.add_argument("--journal", metavar="FILE", help="append every call and event, for `replay`")
     _add_preemption(parser)
 

@@ -18,6 +18,7 @@ _SUBRESOURCES = {
     "poddisruptionbudgets": ("status",),
     "resourceclaims": ("status",),
     "virtualmachineinstances": ("status",),
+    "holds": ("status",),
 }
 #: Subresources that are created and not stored.
 _CREATED = ("binding", "eviction")

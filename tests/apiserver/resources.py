@@ -153,6 +153,10 @@ RESOURCE_CLAIMS = tuple(
     Resource(DRA_GROUP, version, "resourceclaims", "ResourceClaim", has_status=True, returns_deleted=True)
     for version in DRA_VERSIONS
 )
+DEVICE_TAINT_RULES = tuple(
+    Resource(DRA_GROUP, version, "devicetaintrules", "DeviceTaintRule", namespaced=False, has_generation=True)
+    for version in ("v1", "v1beta2")
+)
 #: Of a CustomResourceDefinition.
 VMIS = Resource(
     "kubevirt.io",
@@ -164,8 +168,19 @@ VMIS = Resource(
     returns_deleted=True,
     has_generation=True,
 )
+#: Of manifests/holds/crd.yaml.
+HOLDS = Resource(
+    "gpu-extender.io",
+    "v1alpha1",
+    "holds",
+    "Hold",
+    has_status=True,
+    unconditional_update=False,
+    returns_deleted=True,
+    has_generation=True,
+)
 #: Not every cluster has them: they are served from `ApiServer.serve` on.
-OPTIONAL = (*DEVICE_CLASSES, *RESOURCE_SLICES, *RESOURCE_CLAIMS, VMIS)
+OPTIONAL = (*DEVICE_CLASSES, *RESOURCE_SLICES, *RESOURCE_CLAIMS, *DEVICE_TAINT_RULES, VMIS, HOLDS)
 
 RESOURCES = (
     PODS,

@@ -102,6 +102,7 @@ def _collection(obj: Json) -> str:
         "DeviceClass": f"/apis/{obj['apiVersion']}/deviceclasses",
         "ResourceSlice": f"/apis/{obj['apiVersion']}/resourceslices",
         "ResourceClaim": f"/apis/{obj['apiVersion']}/namespaces/{namespace}/resourceclaims",
+        "Hold": f"/apis/{obj['apiVersion']}/namespaces/{namespace}/holds",
         "VirtualMachineInstance": f"/apis/{obj['apiVersion']}/namespaces/{namespace}/virtualmachineinstances",
     }
     return paths[obj["kind"]]

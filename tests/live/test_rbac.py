@@ -15,16 +15,20 @@ import yaml
 
 from accounting.vendor import NVIDIA
 from accounting.vendors import VENDORS
-from extender.config import Settings
+from extender.config import HoldSource, Settings
 from extender.kube.events import EventRecorder, EventSettings, PodRef
 from extender.live.leading.lease import LeaseSettings
 from extender.live.watching.handshakes import HandshakeKeeper
+from extender.live.tainting import TaintSettings
 from tests.apiserver.beside import Beside
 from tests.apiserver.server import ApiServer
+from tests.extender.dra import gpu, resource_slice
 from tests.extender.objects import bound, node, pod, quota
+from tests.extender.vmis import K, raw_node
 from tests.live.harness import Bench, Extender, eventually, live_settings, running
 from tests.live.harness_evicting import HIGH, evicting, holder, is_bound, notes, queue, with_priority
 from tests.live.harness_waking import refuse, woken
+from tests.live.test_hold_sets import hold, said
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 EXTENDER, SCHEDULER = "gpu-extender", "gpu-scheduler"
@@ -123,6 +127,29 @@ async def test_who_evicts_may_do_that_as_well_and_nothing_else() -> None:
         await eventually(lambda: "Preempted" in notes(bench))
         further = requested(bench.api) - rules_of(EXTENDER, "live/rbac.yaml")
     assert further == rules_of(EXTENDER, "evict/rbac.yaml")
+
+
+async def test_who_decides_where_holds_are_may_write_that_and_nothing_else() -> None:
+    source = HoldSource("gpu-extender.io", "v1alpha1", "holds")
+    cluster = Settings(raw_keys=(K,), hold_sets=True, hold_source=source)
+    served = ("kubevirt.io/v1", "gpu-extender.io/v1alpha1")
+    async with running(raw_node(), hold("g0"), served=served, cluster=cluster) as bench:
+        await eventually(lambda: said(bench, "g0") == ("n1", "Bound"))
+        further = requested(bench.api) - rules_of(EXTENDER, "live/rbac.yaml")
+    assert {each for each in further if each.group == "gpu-extender.io"} == rules_of(EXTENDER, "holds/rbac.yaml")
+    assert {each.group for each in further} == {"gpu-extender.io"}
+
+
+async def test_who_taints_devices_may_do_that_as_well_and_nothing_else() -> None:
+    settings = replace(live_settings(), taints=TaintSettings())
+    slices = resource_slice(gpu("gpu-0", "GPU-n1-0"))
+    objects = (node("n1"), slices, bound("p", "n1", "GPU-n1-0", 1))
+    async with running(*objects, served=("resource.k8s.io/v1",), settings=settings) as bench:
+        await eventually(lambda: bench.api.requests.count(resource="devicetaintrules", method="POST") > 0)
+        bench.kube.delete_pod("p")
+        await eventually(lambda: bench.api.requests.count(resource="devicetaintrules", method="DELETE") > 0)
+        further = requested(bench.api) - rules_of(EXTENDER, "live/rbac.yaml")
+    assert further == rules_of(EXTENDER, "taints/rbac.yaml")
 
 
 async def test_who_follows_the_schedulers_lease_reads_it_only() -> None:

@@ -1,9 +1,9 @@
-"""Replaces three replicas one after another while pods arrive, and measures for how long no replica answered.
+"""Replaces three replicas one after another while pods arrive, and says for how long nobody scheduled.
 
-It exists because an upgrade must cost no pod and no card. It must not decide what is right: the audit recomputes every
-card at every write. Invariants: replicas are processes, the old ones of another commit if one is named; they end as a
-pod does, by SIGTERM and with the shutdown delay of the manifests; the caller behaves as kube-scheduler does: one filter
-at a time, binds beside it, and another try after an Error.
+It exists because an upgrade must cost no pod and no card. It must not decide what is right: the audit computes every
+card anew at every write. Invariants: replicas are processes, old ones of a commit of their own; they end as a pod does,
+by SIGTERM and with the shutdown delay of the manifests; the caller is as kube-scheduler is: one filter at a time, binds
+beside it, and another try after an Error.
 
     python -m benchmarks.rolling_update [--old COMMIT] [--rate 50] [-o docs/rolling_update.json]
 """
@@ -45,7 +45,7 @@ RETRY_SECONDS = 0.2
 
 
 class Replica:
-    """One replica, a process."""
+    """One process."""
 
     def __init__(self, name: str, code: Path, kubeconfig: Path, version: str) -> None:
         self.name, self.version = name, version
@@ -71,14 +71,14 @@ class Replica:
         return await self.get("/api/v1/nodes") is not None
 
     async def get(self, path: str) -> bytes | None:
-        """Return the body of a 200."""
+        """The body of a 200."""
         with suppress(aiohttp.ClientError, OSError):
             async with self.session.get(path) as response:
                 return await response.read() if response.status == 200 else None
         return None
 
     async def post(self, verb: str, body: object) -> dict[str, Any]:
-        """Return the answer, or an Error where there is none."""
+        """An answer, an Error where there is none."""
         try:
             async with self.session.post(f"/{verb}", data=orjson.dumps(body)) as response:
                 answer: dict[str, Any] = orjson.loads(await response.read())
@@ -105,14 +105,14 @@ class Scheduler:
         self._last: Replica | None = None
 
     async def place(self, made: dict[str, Any]) -> None:
-        """Place a pod, with as many tries as it takes."""
+        """Place a pod, however often it takes."""
         while not await self._tried(made):  # noqa: ASYNC110 - nobody tells a scheduler when to try again
             await asyncio.sleep(RETRY_SECONDS)
         self.bound += 1
 
     async def _tried(self, made: dict[str, Any]) -> bool:
         async with self._one:
-            # The kept connection stays with its replica; after an Error a new one goes to a replica that is ready.
+            # Over a connection that is kept, to where it led last; after an Error a new one goes to whoever is ready.
             if self._last is None:
                 self._last = await self.ready()
             asked_one = self._last
@@ -191,7 +191,7 @@ async def roll(old: Path, new: Path, rate: float, folder: Path) -> dict[str, Any
 
 
 def _node(name: str) -> dict[str, Any]:
-    """A node that is never full, so that no pod waits for room."""
+    """A node that is never full: what is measured is no queue for room."""
     return node(name, [card(f"GPU-{name}-{at}", at, memory=CARD_MIB, slots=1000) for at in range(8)])
 
 
@@ -200,7 +200,7 @@ async def _load(kube: Kube, scheduler: Scheduler, rate: float) -> None:
     number, began = 0, time.monotonic()
     while True:
         made = kube.create(pod(f"p{number}", memory=POD_MIB))
-        # It is found again by its name.
+        # Found again by its name.
         _placing = asyncio.create_task(scheduler.place(made), name="place")  # noqa: RUF006
         number += 1
         await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
@@ -223,7 +223,7 @@ async def _replace(replicas: list[Replica], new: Path, kubeconfig: Path) -> int:
 
 
 def unpacked(commit: str, folder: Path) -> Path:
-    """Unpack the code of a commit."""
+    """The code of a commit."""
     packed = subprocess.run(
         ["git", "archive", commit, "accounting", "extender"], cwd=ROOT, check=True, capture_output=True
     )

@@ -1,7 +1,7 @@
 """Random events of pods, nodes, DRA claims and slices, compared with the reference again and again.
 
 It exists because claims, slices and registers change in any order, and each decides what the others mean. It must not
-know how the ledger counts. Invariant: as in `random_events`, of which it is a larger world.
+know how the ledger counts. Invariant: as in `random_events`, whose world this one extends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from extender.cluster import Events, ResourceClaims
 
 MIB = 1 << 20
 MOST_CLAIMS = 60
-#: Parts of a slice's name: devices of NVIDIA's driver stand in two slices, those of HAMi's in one.
+#: Parts of a slice's name: NVIDIA's driver publishes devices in two slices, HAMi's in one.
 _PARTS = ("a", "b", "h")
 
 
@@ -35,7 +35,7 @@ class ClaimWorld(World):
         self.claims: dict[str, Claim] = {}
         self.slices: dict[str, Slice] = {}
         self.known: dict[str, dict[DeviceId, KnownDevice]] = {}
-        """By pool, what devices are, or were while claims still refer to the pool."""
+        """By pool, what each device is; kept after the slice has gone for as long as claims refer to the pool."""
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class ClaimWorld(World):
         return [self.slices[name] for part in _PARTS if (name := f"{pool}-{part}") in self.slices]
 
     def _forget(self, pools: set[str]) -> None:
-        """Forget devices of pools that no claim refers to, and that no slice has any more."""
+        """Forget the devices of pools that have no slice any more and that no claim refers to."""
         for pool in pools:
             if not any(pool in _nodes(claim) for claim in self.claims.values()):
                 current = {
@@ -139,7 +139,7 @@ class ClaimDriver(Driver):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, ClaimWorld())
-        # Questions cost most, and `random_events` asks enough of them.
+        # Questions cost most, and `random_events` asks enough.
         self.kinds = {kind: weight // 5 or 1 for kind, weight in self.kinds.items()}
         self.kinds |= {self.change_claim: 40, self.end_claim: 15, self.change_slice: 15, self.end_slice: 5}
         for name in NODES:
@@ -147,11 +147,11 @@ class ClaimDriver(Driver):
                 self.world.put_slice(self.slice(name, part))
 
     def is_looked_at(self) -> bool:
-        """After every fourth event: what is wrong of a claim stays wrong until it changes."""
+        """True after every fourth event: what is wrong about a claim stays wrong until the claim changes."""
         return self.chance(4)
 
     def change_claim(self) -> set[str]:
-        """A claim gets devices, gets others, or loses all of them; now and then it is told of again."""
+        """A claim gets devices, gets others, or loses all of them; now and then it is shown again unchanged."""
         world = self.world
         self.serial += 1
         known = bool(world.claims) and (self.chance(3) or len(world.claims) > MOST_CLAIMS)
@@ -163,7 +163,7 @@ class ClaimDriver(Driver):
         return {name} | _nodes(before)
 
     def end_claim(self) -> set[str]:
-        """A claim is deleted, perhaps one that nobody knows any more."""
+        """A claim is deleted, perhaps one that is already forgotten."""
         world = self.world
         uid = self.random.choice(sorted(world.claims)) if world.claims else "none"
         before = world.claims.get(uid)
@@ -171,7 +171,7 @@ class ClaimDriver(Driver):
         return _nodes(before)
 
     def change_slice(self) -> set[str]:
-        """A driver publishes a slice: the same generation, a newer one, or late an older one."""
+        """A driver publishes a slice: the same generation, a newer one, or, late, an older one."""
         name = self.random.choice(NODES)
         self.tell(self.world.put_slice, self.slice(name, self.random.choice(_PARTS)))
         return {name}
@@ -224,6 +224,6 @@ class ClaimDriver(Driver):
 
 
 def _nodes(claim: Claim | None) -> set[str]:
-    """The nodes, which are the pools, of a claim's devices of GPU drivers."""
+    """Return the nodes of a claim's GPU devices; each node is a pool."""
     results = () if claim is None else claim.results
     return {each.device.pool for each in results if each.device.driver in (NVIDIA_DRIVER, HAMI_DRIVER)}

@@ -1,8 +1,8 @@
 """Every memory is listed in docs/memories.md, with what it keeps and what guards it.
 
-It exists because a memory that nobody knows of is one that no test compares with judging anew. It must not judge
-whether the text is right. Invariant: what is looked for are the two ways in which this project keeps things: a bounded
-cache of a function, and a dictionary from which the oldest entry goes.
+It exists because no test compares an unknown memory with judging anew. It must not judge whether the text is right.
+Invariant: it finds both ways in which this project keeps things: a bounded cache of a function, and a dictionary that
+drops its oldest entry.
 """
 
 import ast
@@ -17,7 +17,7 @@ _DECORATORS = ("lru_cache", "cached_property", "cache")
 
 
 def memories(path: Path) -> Iterator[str]:
-    """Yield the names of what a module keeps."""
+    """Yield the names of a module's memories."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef):
             called = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
@@ -40,7 +40,7 @@ def found() -> list[tuple[str, str]]:
 
 
 def rows_of(path: str) -> str:
-    """The rows of the tables that name a module."""
+    """Return the rows of the tables that name a module."""
     return "\n".join(line for line in TEXT.splitlines() if line.startswith("|") and f"`{path}`" in line)
 
 

@@ -1,7 +1,7 @@
-"""Usage records over HTTP: share times time, by phase, over restarts, from nothing that a user can write.
+"""Usage records over HTTP: share times time, by phase, across restarts, independent of what users can write.
 
-They exist because a bill is made of them. They must not add up as the program does: every expected number is amount
-times seconds of a story. Invariant: time is the test's own.
+They exist because bills are made from them. They must not add up as the program does: every expected number is the
+amount times the seconds of a story. Invariant: the test sets the time.
 """
 
 import csv
@@ -42,7 +42,7 @@ class Clock:
 
 
 class Story:
-    """A cluster whose records are kept, and its clock."""
+    """A cluster that keeps records, and its clock."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self.client = client
@@ -60,7 +60,7 @@ class Story:
         return list(await self.client.get(f"/api/v1/usage/records{query}"))
 
     async def units(self) -> dict[str, int]:
-        """Unit seconds by owner."""
+        """Return unit seconds by owner."""
         return {
             f"{each['kind']} {each['name']}": each["unit_seconds"] for each in await self.records() if each["raw_key"]
         }
@@ -186,7 +186,7 @@ def keeper_of(cluster: Cluster, file: Path, clock: Clock, *, synced: bool = True
 
 
 def seconds(keeper: UsageKeeper, clock: Clock) -> dict[str, tuple[int, bool]]:
-    """Slot seconds up to now by owner, and whether it is open."""
+    """Return slot seconds up to now by owner, and whether the record is open."""
     return {each.line.owner.name: (each.until(clock.ns())[0] // NS, each.is_open) for each in keeper.ledger.records}
 
 

@@ -45,7 +45,7 @@ async def burst_failures(claims: bool, seed: int) -> int:
 
 
 async def gang_failures(claims: bool, seed: int) -> int:
-    """Return the failures of ten gangs of 8 on half-full nodes of 2 cards; two members do not fit on one card."""
+    """Return the failures of ten gangs of 8 on 60 nodes of 2 cards; two members do not fit on one card."""
     nodes = [node(f"n{number:02}", 2, memory=1000) for number in range(60)]
     async with running(*nodes, claims=claims) as bench:
         bench.scheduler._chance = Random(seed)

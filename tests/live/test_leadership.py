@@ -261,7 +261,7 @@ async def test_a_single_replica_leads_once_it_is_prepared_even_after_a_bug(monke
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_never_two_leaders_whatever_happens(seed: int) -> None:
-    """Under cuts, lost answers, stopped clocks, kills and releases there are never two leaders; terms do not overlap."""
+    """Under cuts, lost answers, stopped clocks, kills and releases, never do two lead, and terms do not overlap."""
     chance = Random(seed)
     settings = LeaseSettings(duration_seconds=1.0, retry_seconds=0.03, write_deadline_seconds=0.1)
     led: list[tuple[str, float, float]] = []  # who, from, until

@@ -1,8 +1,8 @@
 """Finds helm and kubectl, or builds them.
 
-It exists because users get what these make of charts/ and manifests/, and no distribution has both at a pinned version.
-It must not run them against a cluster. Invariant: what the cache holds under a name was built from the module that
-client_toolchain/<name>/go.mod pins.
+It exists because what they make of charts/ and manifests/ is what users get, and no distribution has both at a pinned
+version. It must not run them against a cluster. Invariant: what the cache holds under a name was built from the module
+that client_toolchain/<name>/go.mod pins.
 
     python -m tests.e2e.clients     find or build, and say where they are
 """
@@ -40,7 +40,7 @@ def _folder(name: str, environment: Mapping[str, str]) -> Path:
 
 
 def main() -> int:
-    """Find or build; exit status 1 if one is not available."""
+    """Find or build; exit status 1 if one cannot be had."""
     try:
         for name in PACKAGES:
             sys.stdout.write(f"{find_client(name)}\n")

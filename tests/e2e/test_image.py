@@ -1,9 +1,9 @@
 """The image's root file system, started as the kubelet would start the container of the manifests, and asked.
 
-It exists because not every machine has a container engine, and an image that was never started is untested. It must not
-use the checkout's environment. Invariants: the root is read-only, the user is 65532 without capabilities and cannot
-gain any, the arguments are those of the manifests, and all that can be written is the volume `run`. Needs root,
-mmdebstrap and Debian's package archive.
+It exists because a container engine is not everywhere, and an image that nobody started is a guess. It must not use the
+checkout's environment. Invariants: the root is read-only, the user is 65532 without capabilities and cannot gain any,
+the arguments are those of the manifests, and all that can be written is the volume `run`. Needs root, mmdebstrap and
+Debian's package archive.
 """
 
 import json

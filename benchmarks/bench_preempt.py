@@ -165,7 +165,7 @@ def arriving(number: int, sizes: Sequence[tuple[int, int]], random: Random) -> P
 
 
 def stepped(steps: Iterator[None]) -> tuple[Chosen | NoVictims, list[float]]:
-    """Go through a choice; returns how it ends, and how long each step took."""
+    """Run a choice; returns its end, and how long each step took."""
     took: list[float] = []
     while True:
         began = time.thread_time_ns()

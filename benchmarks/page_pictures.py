@@ -1,7 +1,7 @@
 """Takes the pictures of docs/page.md.
 
-It exists so that the pictures show the page as it is. It must not measure. Invariant: they show the example cluster, or
-the page that the caller has opened.
+It exists so that the pictures show the page as it is. It must not measure. Invariant: what is on them is the example
+cluster, or what the caller looks at.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _NARROW: Final = 420
 
 
 async def of_page(seen: Seen, path: Path) -> None:
-    """Take a picture of a window, once the text for the first waiting pod is there."""
+    """Take what a window shows, once the text for the first waiting pod is there."""
     if await seen.page.locator("details.pod[open]").count():
         await expect(seen.page.locator(".answer").first).to_be_visible(timeout=PATIENCE_SECONDS * 1000)
     await seen.page.screenshot(path=path)
 
 
 async def of_example(folder: Path) -> None:
-    """Take pictures of the example cluster: as it opens, with an open card in the dark scheme, in a narrow window."""
+    """Take the example cluster: as it opens, with an open card in the dark scheme, and in a narrow window."""
     assert CHROMIUM is not None, "chromium is not installed"
     with processes.extender([]) as server:
         url = str(server.address)

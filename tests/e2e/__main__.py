@@ -1,7 +1,7 @@
 """Builds or finds the control planes, then plays the scenarios.
 
 It exists so that the build shows its progress before the first scenario begins. It must not judge anything. Invariant:
-exit status 0 means that all that was asked for was played and held, or, with --where-possible, that there is no Go.
+exit status 0 means that everything requested was played and held, or, with --where-possible, that there is no Go.
 
     python -m tests.e2e [--minor 1.37] [--scenario 3] [--scenario conformance] [--quick] [-o docs/e2e.json]
 """
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"error: {why}\n")
             return 1
         except Unavailable as why:
-            # What can be had is played all the same, and the exit status says that something is missing.
+            # What is available is still played, and the exit status says that something is missing.
             sys.stderr.write(f"error: {why}\n")
     status = pytest.main(_pytest_arguments(arguments, playable)) if playable else 1
     return int(status) if len(playable) == len(chosen) else 1

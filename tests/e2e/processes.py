@@ -69,7 +69,7 @@ class Child:
         self._process.wait()
 
     def kill(self) -> None:
-        """End it without a word."""
+        """End it with SIGKILL."""
         self.end(signal.SIGKILL)
 
     def pause(self) -> None:
@@ -89,7 +89,7 @@ class Child:
         return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
     def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-        """Wait for something that it does. Raises RuntimeError with the end of its log."""
+        """Wait for a result of the program. Raises RuntimeError with the end of its log."""
         end = time.monotonic() + seconds
         while not holds():
             if not self.running or time.monotonic() > end:

@@ -107,7 +107,7 @@ class Model:
             self.forget(self.asked[0])
 
     def question(self, told: Told) -> None:
-        """Filter's question shows the pod, without its booking."""
+        """Take the pod's version and rejection from filter's question, if they are newer."""
         known = self.pods.get(told.uid)
         if known is not None and (known.version is None or known.version < told.version):
             known.version, known.rejection = told.version, told.rejection if told.node is None else ""

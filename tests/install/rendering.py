@@ -1,6 +1,6 @@
 """What helm and kubectl make of charts/ and manifests/, as objects.
 
-It exists so that the two are compared, and applied, as one. It must not judge. Invariant: an object appears once.
+It exists so that the two are compared and applied in one way. It must not judge. Invariant: an object appears once.
 """
 
 import os
@@ -38,7 +38,7 @@ Objects = dict[Name, Json]
 
 
 class RenderError(Exception):
-    """What a program said instead."""
+    """A program failed; the text is its message."""
 
 
 @cache

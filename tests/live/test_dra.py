@@ -1,7 +1,7 @@
-"""Cards that DRA claims hold, as a live cluster tells of them: cases DR-01 to DR-22 through list and watch.
+"""Cards that DRA claims hold on a live cluster: cases DR-01 to DR-22 through list and watch.
 
-It exists because an extender is never asked about pods that use claims alone: what they hold is seen on the watch or
-not at all. It must not repeat the rules. Invariant: amounts are those that the API of the extender shows.
+It exists because an extender is never asked about pods that use only claims: only the watch shows what they hold. It
+must not repeat the rules. Invariant: amounts are those that the API of the extender shows.
 """
 
 import asyncio
@@ -40,19 +40,19 @@ def n1() -> Json:
 
 
 def cards() -> Json:
-    """The slice of these cards."""
+    """Return the slice of these cards."""
     return resource_slice(gpu("gpu-0", "GPU-a", pci=PCI), gpu("gpu-1", "GPU-b"), gpu("gpu-2", "GPU-m", memory="40Gi"))
 
 
 def shared() -> Json:
-    """The slice of a card that claims can share."""
+    """Return the slice of a card that claims can share."""
     whole = {"memory": "24Gi", "cores": "100"}
     devices = dra.device("hami-gpu-0", {"type": "hami-gpu", "uuid": "GPU-a"}, whole)
     return resource_slice(devices, name="n1-shared", driver=HAMI)
 
 
 async def shown(bench: Bench, uuid: str = "GPU-a") -> Json:
-    """A card as the API shows it."""
+    """Return a card as the API shows it."""
     async with bench.extender.session.get("/api/v1/nodes") as answer:
         nodes: list[Any] = await answer.json()
     (found,) = (each for entry in nodes for each in entry["devices"] if each["uuid"] == uuid)
@@ -60,7 +60,7 @@ async def shown(bench: Bench, uuid: str = "GPU-a") -> Json:
 
 
 async def used(bench: Bench, uuid: str = "GPU-a") -> tuple[int, int, int]:
-    """What is held of a card, as the API shows it."""
+    """Return what is held of a card, as the API shows it."""
     held = (await shown(bench, uuid))["requested"]
     return held["slots"], held["memory"], held["cores"]
 

@@ -1,6 +1,6 @@
-"""What manifests/ allow the extender, against what it asks the API server for: nothing more, and nothing less.
+"""manifests/ allow the extender exactly what it asks of the API server: nothing more, and nothing less.
 
-It exists because a rule that nobody needs is what an intruder finds. It must not know the program's modules: the
+It exists because an intruder can use a rule that the program does not need. It must not know the program's modules: the
 requests are those that the API server got. Invariant: every rule is needed by a request of this story, and every
 request of it is allowed by a rule.
 """
@@ -35,7 +35,7 @@ EXTENDER, SCHEDULER = "gpu-extender", "gpu-scheduler"
 
 
 class Allowed(NamedTuple):
-    """A verb on a resource, and on objects of which name; "": of any."""
+    """A verb on a resource, and the name of the objects; "": any."""
 
     group: str
     resource: str
@@ -48,7 +48,7 @@ def documents(*paths: str) -> list[dict[str, Any]]:
 
 
 def rules_of(account: str, *paths: str) -> set[Allowed]:
-    """What the bindings of these files give an account by the roles in them."""
+    """Return what the bindings in these files give an account through their roles."""
     found = documents(*paths)
     roles = {(each["kind"], each["metadata"]["name"]): each["rules"] for each in found if each["kind"].endswith("Role")}
     names = [
@@ -68,20 +68,20 @@ def rules_of(account: str, *paths: str) -> set[Allowed]:
 
 
 def requested(api: ApiServer) -> set[Allowed]:
-    """What the API server was asked for."""
+    """Return what the API server was asked for."""
     return {_allowed(seen.path, seen.target, seen.verb) for seen in api.requests.recent}
 
 
 def _allowed(path: str, target: str, verb: str) -> Allowed:
     parts = path.split("?", maxsplit=1)[0].strip("/").split("/")
     group = parts[1] if parts[0] == "apis" else ""
-    # Of Leases the manifests name each.
+    # The manifests name each Lease.
     is_named = target == "leases" and verb != "create"
     return Allowed(group, target, verb, parts[-1] if is_named else "")
 
 
 async def everything(bench: Bench) -> None:
-    """All that makes the extender ask the API server for something, each once."""
+    """Do everything that makes the extender send a request to the API server, each once."""
     kube, live = bench.kube, bench.live
     await bench.scheduler.place(kube.create(pod("placed")))
     # A conflict on the node and one on the pod: each is read again.
@@ -230,7 +230,7 @@ def test_only_the_webhooks_can_be_reached_over_the_network() -> None:
 
 
 def _comments(path: str) -> Iterator[list[str]]:
-    """The lines of each rule, with those of the comment before it."""
+    """Return the lines of each rule, with those of the comment before it."""
     lines, block = (MANIFESTS / path).read_text().splitlines(), list[str]()
     for line in lines:
         if line.startswith("  - apiGroups") and block and not block[-1].startswith("  #"):

@@ -1,7 +1,7 @@
 """`verify --kubeconfig`, and what /api/v1/verify says of a live cluster.
 
-It exists because a card that the extender counts wrongly shows nowhere else (user_reports A79). It must not test
-accounting; that is the same for a dump. Invariant: a difference is shown only when it stays.
+It exists because nothing else shows a card that the extender counts wrongly (user_reports A79). It must not test
+accounting, which is the same for a dump. Invariant: a difference is shown only if it stays.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ async def test_an_allocation_that_was_edited_is_a_problem_and_no_difference(text
         await bench.caught_up()
         assert await differences(bench) == []
         assert {name for name, _ in problems(bench)} == {"pod default/p"}
-        # Whatever else is wrong with it still shows.
+        # Other faults of the pod still show.
         async with bench.watch_gap():
             bench.kube.delete_pod("p")
         assert [each["object"] for each in await differences(bench)] == ["pod default/p"]
@@ -251,7 +251,7 @@ async def test_the_report_of_a_live_cluster_has_the_differences(tmp_path: Path) 
 
 
 async def verify(*arguments: str | Path) -> tuple[int, Any]:
-    """Exit status and JSON of the command."""
+    """Run the command; return its exit status and JSON."""
     async with started("extender", "verify", *arguments, "-o", "json") as process:
         out = await process.output()
         status = await process.end()

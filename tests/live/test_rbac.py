@@ -18,8 +18,8 @@ from accounting.vendors import VENDORS
 from extender.config import HoldSource, Settings
 from extender.kube.events import EventRecorder, EventSettings, PodRef
 from extender.live.leading.lease import LeaseSettings
-from extender.live.watching.handshakes import HandshakeKeeper
 from extender.live.tainting import TaintSettings
+from extender.live.watching.handshakes import HandshakeKeeper
 from tests.apiserver.beside import Beside
 from tests.apiserver.server import ApiServer
 from tests.extender.dra import gpu, resource_slice

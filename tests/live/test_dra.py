@@ -17,7 +17,7 @@ from extender.live.fetching import fetch_objects
 from extender.server.series import extra_series
 from tests.extender import dra
 from tests.extender.dra import HAMI, claim_status, gpu, mig, resource_claim, resource_slice, result, share
-from tests.extender.objects import REGISTER, Json, asks, bound, card, container, node, pod, sidecar
+from tests.extender.objects import ALLOCATION, REGISTER, Json, asks, bound, card, container, node, pod, sidecar
 from tests.extender.vmis import K, raw_node
 from tests.live.harness import Bench, eventually, running
 
@@ -189,7 +189,7 @@ async def test_dr_16_a_claim_that_comes_between_filter_and_bind_refuses_the_bind
         assert await used(bench) == WHOLE
 
 
-async def test_dr_16_a_claim_that_the_watch_has_not_shown_refuses_the_bind() -> None:
+async def test_b_02_and_dr_16_a_claim_that_the_watch_has_not_shown_refuses_the_bind() -> None:
     async with dra_cluster(cards()) as bench:
         asking = bench.kube.create(pod("p"))
         assert (await bench.scheduler.filter(asking, "n1")).passed == ["n1"]
@@ -202,7 +202,9 @@ async def test_dr_16_a_claim_that_the_watch_has_not_shown_refuses_the_bind() -> 
                 )
             error = await bench.scheduler.bind(asking, "n1")
         assert error.startswith(("ExclusiveConflict", "InsufficientDevices", "InsufficientSlots"))
+        # B-02: the cache said that a card is free, the API server that none is; nothing was written.
         assert bench.kube.node_of("p") is None
+        assert not bench.kube.pod("p")["metadata"].get("annotations", {}).get(ALLOCATION)
         assert await used(bench) == WHOLE
 
 

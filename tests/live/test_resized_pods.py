@@ -250,6 +250,7 @@ async def test_n_01_to_n_06_on_clusters_of_several_versions(served: Sequence[str
         # N-03: a deletion has begun.
         bench.kube.delete_pod("n-03", grace_seconds=30)
         await bench.caught_up()
+        # N-05: an app that restarts always is no sidecar, so it counts beside the other: 5000.
         names = [f"n-0{number}" for number in range(1, 7)]
         assert [held(bench, name) for name in names] == [AFTER, AFTER, AFTER, 6000, 5000, 3500]
         # N-02: the phase ends the pod.

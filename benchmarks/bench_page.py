@@ -301,6 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.pictures:
         asyncio.run(page_pictures.of_example(options.pictures))
+        asyncio.run(page_pictures.of_holders(options.pictures))
     size = options.size or (_QUICK if options.quick else targets.LARGE)
     forget = 0.0 if options.quick else _FORGET_SECONDS
     report = run(size, options.seed, options.per_second, forget, options.pictures)

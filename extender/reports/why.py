@@ -80,13 +80,8 @@ def why_in_steps(cluster: Cluster, pod: Pod, most: int = NEAREST) -> Iterator[Wh
         best = score_raw(cluster.raw, pod, [names[place] for place in feasible.tolist()])
         answer["best"] = [{"node": node, "score": score} for node, score in best]
         yield answer
-    if not answer["text"] and pod.raw:
-        answer["text"] = raw_lack(cluster, pod)
-        for near_raw in raw_nearest(cluster, pod, most) if answer["text"] else ():
-            yield answer
-            answer["nearest"].append(near_raw)
-            if near_raw["text"].startswith(answer["text"]):
-                answer["text"] = near_raw["text"]
+    if pod.raw and not answer["text"]:
+        yield from _raw_in_steps(cluster, pod, answer, most)
     yield answer
     if answer["text"]:
         return
@@ -115,6 +110,17 @@ def _first_text(answer: Why) -> str:
 
 def _over_raw_budgets(cluster: Cluster, pod: Pod) -> list[str]:
     return [str(each) for each in cluster.raw.over_budget(raw_request(pod))] if pod.raw and not pod.invalid else []
+
+
+def _raw_in_steps(cluster: Cluster, pod: Pod, answer: Why, most: int) -> Iterator[Why]:
+    """Add what nodes lack of whole devices, if all of them lack some."""
+    lack = raw_lack(cluster, pod)
+    answer["text"] = lack
+    for near in raw_nearest(cluster, pod, most) if lack else ():
+        yield answer
+        answer["nearest"].append(near)
+        if near["text"].startswith(lack):
+            answer["text"] = near["text"]
 
 
 def _hopeless(snapshot: Snapshot, hopeful: int) -> str:

@@ -102,8 +102,11 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily("gpu_extender_cache_pods", "Pods that hold cards or block them.", value=pods)
         text = "Who holds cards or whole devices, by kind: pods, DRA claims, VMs, holds with objects of their own."
         holders = GaugeMetricFamily("gpu_extender_holders", text, labels=["kind"])
-        for kind, count in holder_counts(cluster).items():
-            holders.add_metric([kind], count)
+        counts = holder_counts(cluster)
+        holders.add_metric(["pod"], counts["pod"])
+        holders.add_metric(["claim"], counts["claim"])
+        holders.add_metric(["vmi"], counts["vmi"])
+        holders.add_metric(["hold"], counts["hold"])
         yield holders
         found = GaugeMetricFamily("gpu_extender_problems", "What verify reports now, by code.", labels=["code"])
         for code, count in cluster.problem_counts().items():

@@ -26,8 +26,9 @@ from extender.reports import (
     usage_records,
     why_in_steps,
 )
+from extender.reports.shapes import UsageRecord
 from extender.server.bodies import read_body
-from extender.server.lists import Entries, Json, ListQuery, Lists, placed
+from extender.server.lists import Entries, ListQuery, Lists
 from extender.server.openapi import openapi
 from extender.server.turns import Turns
 from extender.verbs import KEPT, Decision, Decisions
@@ -145,7 +146,7 @@ class Questions:
         if form == "csv":
             return await self._turns.send(request, usage_csv(rows), {"Content-Type": "text/csv"})
         # What is held now grows with time.
-        return await self._lists_of_state.send(request, query, lambda: placed(rows, _record_place), ledger.now_ns())
+        return await self._lists_of_state.send(request, query, lambda: _records(rows), ledger.now_ns())
 
     async def decisions(self, request: web.Request) -> web.StreamResponse:
         """The last decisions, the newest first: of all pods, or with `?pod=NAMESPACE/NAME` of one."""
@@ -180,11 +181,14 @@ def _form(query: ListQuery) -> str:
     return form
 
 
-def _record_place(entry: Json) -> list[str]:
-    """Return the parts of a record's line; see `usage_records`."""
-    is_raw = bool(entry["raw_key"])
-    what = ["raw", entry["raw_key"]] if is_raw else ["card", entry["model"]]
-    return [*(entry[name] for name in ("kind", "namespace", "name", "uid")), *what, entry["phase"]]
+def _records(rows: Iterable[UsageRecord | None]) -> Entries:
+    """Yield records with the parts of their lines as places; see `usage_records`."""
+    for row in rows:
+        if row is None:
+            yield None
+            continue
+        what = ("raw", row["raw_key"]) if row["raw_key"] else ("card", row["model"])
+        yield [row["kind"], row["namespace"], row["name"], row["uid"], *what, row["phase"]], {**row}
 
 
 def _in_places(decisions: Iterable[Decision]) -> Entries:

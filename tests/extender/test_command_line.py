@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -195,8 +196,32 @@ def test_signs_of_life_come_after_two_seconds_and_leave_nothing_behind(monkeypat
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_told_how_to_complete_the_command(shell: str) -> None:
-    assert "explain" in run("completion", shell).out.decode()
+def test_a_shell_is_told_how_to_complete_the_command(shell: str, tmp_path: Path) -> None:
+    script = tmp_path / shell
+    script.write_bytes(run("completion", shell).out)
+    assert "explain" in script.read_text()
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed, so its script is not read by it")
+    assert subprocess.run([program, "-n", str(script)], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "module, words, expected",
+    [
+        ("extender", "gpu-extender exp", "explain"),
+        ("extender", "gpu-extender verify --prob", "--problems"),
+        ("extender.kubectl", "kubectl-gpu_extender what", "what-if"),
+        ("extender.kubectl", "kubectl-gpu_extender top no", "nodes"),
+    ],
+)
+def test_bash_completes_what_is_typed(module: str, words: str, expected: str, tmp_path: Path) -> None:
+    script, name = tmp_path / "script", words.partition(" ")[0]
+    script.write_bytes(run("completion", "bash", module=module).out)
+    words_of = f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}"
+    asking = f'source "$1"; {words_of}; _shtab_{name.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
+    said = subprocess.run(["bash", "-c", asking, "bash", str(script)], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == [expected]
 
 
 @pytest.mark.parametrize("command", ["account", "explain", "simulate"])

@@ -4,10 +4,13 @@ They exist because a person frees devices by what this names. They must not know
 `RawUnits`, which counts event by event, says the same sums.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.answers import RawReport, UnitHolder, raw_reports, raw_reports_in_steps
+from accounting.answers import RawReport, Reports, UnitHolder, raw_reports, raw_reports_in_steps
 from accounting.holders import Hold, HoldState, RawDevices, RawRequest, VirtualMachineInstance, VmiKey
 
 KEY, OTHER = "example.com/a", "example.com/b"
@@ -26,18 +29,18 @@ def vmi(name: str, node: str | None, held: list[tuple[str, int]], listed: frozen
 
 
 @given(st.lists(st.one_of(pods, machines), max_size=10))
-def test_the_holders_add_up_to_what_is_used(story: list[tuple[object, ...]]) -> None:
+def test_the_holders_add_up_to_what_is_used(story: list[Any]) -> None:
     devices = RawDevices()
     devices.put_node("n1", {KEY: 4})
     for kind, name, node, held, *listed in story:
         if kind == "pod":
-            devices.put_pod(RawRequest(name, "ns", name, tuple(sorted(held)), node))  # type: ignore[arg-type]
+            devices.put_pod(RawRequest(name, "ns", name, tuple(sorted(held)), node))
         else:
-            devices.put_vmi(vmi(name, node, held, *listed))  # type: ignore[arg-type]
+            devices.put_vmi(vmi(name, node, held, *listed))
     found = raw_reports(devices)
     sums = {(each.node, each.key): each.used for own in found.values() for each in own}
     assert {place: used for place, used in sums.items() if used} == dict(devices.units.on_nodes())
-    assert (("n1", KEY) in sums) is True
+    assert ("n1", KEY) in sums
     for node in NODES:
         assert raw_reports(devices, node).get(node) == found.get(node)
 
@@ -73,11 +76,12 @@ def test_what_changes_between_two_steps_is_in_it() -> None:
     steps = raw_reports_in_steps(devices)
     next(steps)
     devices.remove_pod("p0")
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found = end.value
-            break
-    assert found == raw_reports(devices)
-    assert found["n1"][0].used == 1199
+    found: list[Reports] = []
+
+    def taken() -> Iterator[None]:
+        found.append((yield from steps))
+
+    assert len(list(taken())) > 2
+    assert found == [raw_reports(devices)]
+    (found_now,) = found
+    assert found_now["n1"][0].used == 1199

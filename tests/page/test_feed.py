@@ -13,12 +13,15 @@ from typing import Any
 
 import aiohttp
 
+from accounting.holders import VmiKey
 from extender.server.page import Feed
 from extender.server.page.rows import BLOCKED, EXCLUSIVE, FIELDS, ORPHANED, OVERCOMMITTED
 from extender.server.turns import Turns
 from extender.verbs import Decisions
 from tests.extender.objects import asks, bound, container, node, phased, pod, quota
+from tests.extender.raw_cluster import make_raw_cluster
 from tests.extender.serving import Client, make_cluster, serving
+from tests.extender.vmis import raw_node, vmi
 
 ROOT = Path(__file__).parents[2]
 Event = tuple[str, Any, str]
@@ -150,6 +153,17 @@ async def test_waiting_pods_come_with_the_reasons_that_filter_gave_last() -> Non
     ]
     assert (told["summary"]["nodes"], told["summary"]["waiting"]) == (2, 1)
     assert [each["hard"] for each in told["quotas"]] == [9000]
+
+
+async def test_a_node_is_told_again_when_its_whole_devices_change_hands() -> None:
+    cluster = make_raw_cluster(raw_node("n1", 4), raw_node("n2", 4), vmi("a", units=2, node="n1"))
+    async with serving(cluster=cluster) as client:
+        known, mark = await everything(client)
+        assert [known[name]["r"][0][2:6] for name in ("n1", "n2")] == [[4, 0, 2, 0], [4, 0, 0, 0]]
+        cluster.remove_vmi(VmiKey("default", "a"))
+        events = await stream(client, 1, mark, ("nodes",))
+    assert lines(events).keys() == {"n1"}
+    assert lines(events)["n1"]["r"][0][2:6] == [4, 0, 0, 0]
 
 
 async def test_a_stop_ends_the_streams() -> None:

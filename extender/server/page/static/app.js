@@ -84,6 +84,7 @@ function update({ streamed = false } = {}) {
     grid.isOpen = state.card !== null;
     grid.show(lines, isHit);
     render(header(), find("header"));
+    render(legend(state.summary?.holders, state.keys.size > 0), find("legend"));
     render(filters(lines), find("filters"));
     render(panel(state, actions), find("side"));
     if (lines.length && !drawn.lines) {
@@ -109,7 +110,7 @@ function header() {
         ${sum("cores", totals.requested.cores, totals.capacity.cores,
           `${count(totals.requested.cores)} / ${count(totals.capacity.cores)}`)}
         <div class="sum"><dt>nodes, cards</dt><dd>${count(state.summary.nodes)}, ${count(totals.cards)}</dd></div>
-        <div class="sum"><dt>held by</dt><dd>${heldBy()}</dd></div>
+        ${heldBy()}
         <div class="sum ${state.summary.waiting ? "alarm" : ""}">
           <dt>waiting</dt><dd>${count(state.summary.waiting)}</dd></div>
         <div class="sum ${problems() ? "alarm" : ""}"><dt>problems</dt><dd>${count(problems())}</dd></div>`}
@@ -118,11 +119,13 @@ function header() {
 }
 
 // Who holds something, by kind: pods always, the others if there are some.
-const heldBy = () =>
-  Object.entries(KINDS)
-    .filter(([kind]) => kind === "pod" || state.summary.holders[kind])
-    .map(([kind, name]) => `${count(state.summary.holders[kind])} ${name}${state.summary.holders[kind] === 1 ? "" : "s"}`)
-    .join(", ");
+function heldBy() {
+  const { holders } = state.summary;
+  const kinds = Object.keys(KINDS).filter((kind) => kind !== "pod" && holders[kind]);
+  const named = ["pod", ...kinds].map((kind) => `${count(holders[kind])} ${KINDS[kind]}${holders[kind] === 1 ? "" : "s"}`);
+  const [label, text] = kinds.length ? ["held by", named.join(", ")] : ["pods", count(holders.pod)];
+  return html`<div class="sum"><dt>${label}</dt><dd>${text}</dd></div>`;
+}
 
 const problems = () => Object.values(state.summary.problems).reduce((sum, each) => sum + each, 0);
 
@@ -304,6 +307,5 @@ document.addEventListener("keydown", (event) => {
 });
 find("filters").addEventListener("submit", (event) => event.preventDefault());
 
-render(legend(), find("legend"));
 update();
 listen();

@@ -1,7 +1,7 @@
 // The legend, and the side panel with its three tabs: waiting pods, quotas, the open card.
 
 import { html, nothing, svg } from "./lit-html/lit-html.js";
-import { MARKS, REASONS, count, memory, percent } from "./text.js";
+import { KINDS, MARKS, REASONS, count, memory, percent } from "./text.js";
 
 const PARTS = [
   ["app", "apps"],
@@ -14,13 +14,15 @@ const PARTS = [
   ["free", "free"],
 ];
 
-export function legend() {
+// Kinds of holders that the cluster does not have need no explanation.
+export function legend(holders, hasWholeDevices) {
+  const shown = PARTS.filter(([kind]) => !(kind in KINDS) || holders?.[kind]);
   return html`
     <ul>
-      ${PARTS.map(([kind, name]) => html`<li><svg width="26" height="12" aria-hidden="true">${swatch(kind)}</svg>
+      ${shown.map(([kind, name]) => html`<li><svg width="26" height="12" aria-hidden="true">${swatch(kind)}</svg>
         ${name}</li>`)}
       ${MARKS.map(([, name, sign]) => html`<li><b class="sign" aria-hidden="true">${sign}</b> ${name}</li>`)}
-      <li class="order">bars of a card: memory, slots, cores; whole devices: one bar</li>
+      <li class="order">bars of a card: memory, slots, cores${hasWholeDevices ? "; whole devices: one bar" : ""}</li>
     </ul>`;
 }
 

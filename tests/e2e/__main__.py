@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.binaries import NoGo, Unavailable, default_minors, find
+from tests.e2e.binaries import NoGo, Unavailable, default_minors, find, minors
 
 _HERE = Path(__file__).parent
 
@@ -21,7 +21,8 @@ _HERE = Path(__file__).parent
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; the exit status."""
     arguments = _parser().parse_args(argv)
-    chosen = arguments.minor or default_minors()[: 1 if arguments.newest else None]
+    some = minors() if arguments.every_minor else default_minors()[: 1 if arguments.newest else None]
+    chosen = arguments.minor or some
     playable = []
     for minor in chosen:
         try:
@@ -51,7 +52,10 @@ def _pytest_arguments(arguments: argparse.Namespace, minors: Sequence[str]) -> l
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description="Play scenarios on a real control plane.")
-    parser.add_argument("--minor", action="append", default=[], help="such as 1.37, repeatable; default: all pinned")
+    parser.add_argument(
+        "--minor", action="append", default=[], help="such as 1.37, repeatable; default: newest, oldest"
+    )
+    parser.add_argument("--every-minor", action="store_true", help="every minor that is pinned")
     parser.add_argument("--newest", action="store_true", help="only the newest minor")
     parser.add_argument(
         "--scenario",

@@ -165,6 +165,12 @@ def _described(schema: Json, before: str = "") -> Iterator[str]:
         ({"scheduler": {"extender": {"extraArgs": ["claims"]}}}, "extraArgs"),
         ({"scheduler": {"defaultSchedulerPolicy": {"nodeSchedulerPolicy": "best"}}}, "nodeSchedulerPolicy"),
         ({"trustedAccounts": ["it's"]}, "trustedAccounts"),
+        ({"trustedAccounts": ["a b"]}, "trustedAccounts"),
+        ({"global": {"imageRegistry": "https://example.com"}}, "imageRegistry"),
+        ({"global": {"imageTag": "1.0 "}}, "imageTag"),
+        ({"scheduler": {"kubeScheduler": {"image": {"tag": ""}}}}, "tag"),
+        ({"scheduler": {"extender": {"image": {"repository": "Mine"}}}}, "repository"),
+        ({"scheduler": {"extender": {"resources": {"limits": {"memory": "1 Gi"}}}}}, "memory"),
         ({"scheduler": {"leaderElect": True}}, "leaderElect"),
     ],
 )
@@ -174,10 +180,20 @@ def test_a_wrong_value_is_named(change: Json, field: str) -> None:
     assert field in f"{caught.value.instance_path} {caught.value.message}"
 
 
+@pytest.mark.parametrize(
+    "registry", ["", "example.com", "example.com:5000", "localhost:5000/team/gpu", "10.0.0.1/x-y_z"]
+)
+def test_a_registry_may_have_a_port_and_folders(registry: str) -> None:
+    jsonschema_rs.Draft7Validator(SCHEMA).validate({"global": {"imageRegistry": registry}})
+
+
 def test_helm_refuses_a_wrong_value_and_metrics_without_a_port() -> None:
     helm = program("helm")
     with pytest.raises(RenderError, match="mode"):
         by_helm(helm, "--set=mode=daemon")
+    with pytest.raises(RenderError, match="schedulerName: default-scheduler is the cluster's own scheduler"):
+        by_helm(helm, "--set=schedulerName=default-scheduler")
+    assert by_helm(helm, "--set=schedulerName=default-scheduler", "--set=mode=sidecar")
     with pytest.raises(RenderError, match=r"prometheus\.enabled needs api\.enabled"):
         by_helm(helm, "--set=prometheus.enabled=true")
 

@@ -13,6 +13,7 @@ from tests.extender.recorded import Recorded, recorded
 from tests.extender.serving import Client, serving
 
 HIGH = 1000
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def low(name: str, on: str, card: int = 0, memory: int = 800, priority: int = 0, **other: Any) -> Json:  # noqa: ANN401
@@ -135,13 +136,58 @@ async def test_an_offered_victim_is_spared_where_the_node_provably_has_room() ->
         assert await answer(client, body(held_by_a_volume, offered)) == {"n1": ["large", "small"]}
 
 
+TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"affinity": {"podAffinity": {REQUIRED: [TERM]}}}, id="affinity"),
+        pytest.param({"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}}, id="anti-affinity"),
+        pytest.param({"hostPort": 8080}, id="a host port"),
+        pytest.param(
+            {
+                "topologySpreadConstraints": [
+                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+                ]
+            },
+            id="a hard topology spread",
+        ),
+        pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, id="a volume"),
+        pytest.param({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, id="a device claim"),
+    ],
+)
+async def test_an_offered_victim_is_not_spared_where_more_than_resources_may_decide(more: Json) -> None:
+    one = node("n1", 2, allocatable="3")
+    one["status"]["allocatable"] |= {"pods": "10"}
+    objects = [one, low("offered", "n1", 0, memory=10), low("other", "n1", 1, memory=900)]
+    plain, asking = high(995), high(995)
+    for each in (plain, asking):
+        each["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": "GPU-n1-1"}
+    if "hostPort" in more:
+        asking["spec"]["containers"][0]["ports"] = [{"containerPort": 80} | more]
+    else:
+        asking["spec"] |= more
+    async with serving(*objects) as client:
+        assert await answer(client, body(plain, {"n1": ["offered"]})) == {"n1": ["other"]}
+        found = await answer(client, body(asking, {"n1": ["offered"]}))
+        assert {name: sorted(pods) for name, pods in found.items()} == {"n1": ["offered", "other"]}
+    if "affinity" in more:
+        # A pod that is there already may keep others away.
+        objects[2]["spec"] |= more
+        async with serving(*objects) as client:
+            found = await answer(client, body(plain, {"n1": ["offered"]}))
+            assert {name: sorted(pods) for name, pods in found.items()} == {"n1": ["offered", "other"]}
+
+
 @pytest.mark.parametrize(
     "spared",
     [
         pytest.param({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}}, id="DaemonSet"),
         pytest.param({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}, id="mirror"),
         pytest.param({"metadata": {"annotations": {"kubernetes.io/config.source": "file"}}}, id="static"),
-        pytest.param({"spec": {"priorityClassName": "system-cluster-critical"}}, id="critical"),
+        pytest.param({"spec": {"priorityClassName": "system-cluster-critical"}}, id="cluster-critical"),
+        pytest.param({"spec": {"priorityClassName": "system-node-critical"}}, id="node-critical"),
         pytest.param({"spec": {"priority": HIGH}}, id="the same priority"),
         pytest.param({"metadata": {"deletionTimestamp": "2026-11-30T10:00:00Z"}}, id="leaving"),
     ],

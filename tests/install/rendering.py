@@ -47,8 +47,8 @@ def by_helm(helm: Path, *flags: str, namespace: str = "kube-system") -> Objects:
     return _objects(_said([helm, "template", "gpu-extender", CHART, "--namespace", namespace, *flags]))
 
 
-def by_kustomize(kubectl: Path, mode: str, components: Sequence[str], folder: Path) -> Objects:
-    """What the manifests of a mode with components give. Raises RenderError."""
+def by_kustomize(kubectl: Path, mode: str, components: Sequence[str | Path], folder: Path) -> Objects:
+    """What the manifests of a mode with components give, each by its name or its folder. Raises RenderError."""
     asked = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

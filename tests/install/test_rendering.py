@@ -16,7 +16,7 @@ import yaml
 from extender import __version__
 from extender.cli import _parser
 from tests.e2e.clients import renderer
-from tests.install.rendering import CHART, MODES, Objects, RenderError, by_helm, by_kustomize, values_of
+from tests.install.rendering import CHART, MODES, ROOT, Objects, RenderError, by_helm, by_kustomize, values_of
 
 Json = dict[str, Any]
 #: Every component; tests/e2e/test_install.py takes them one by one.
@@ -44,6 +44,33 @@ def test_chart_and_manifests_give_the_same_objects(mode: str, tmp_path: Path) ->
         assert found.keys() == expected.keys()
         for name, each in expected.items():
             assert _plain(found[name]) == _plain(each), (name, components)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "embedded"])
+def test_the_component_that_evicts_gives_every_mode_the_option_the_stop_file_and_the_permission(
+    mode: str, tmp_path: Path
+) -> None:
+    kubectl = program("kubectl")
+    plain, evicting = (by_kustomize(kubectl, mode, each, tmp_path) for each in ((), (ROOT / "manifests" / "evict",)))
+    added = {name for name in evicting if name not in plain}
+    assert {(name.kind, name.name) for name in added} == {
+        ("ClusterRole", "gpu-extender-evicts"),
+        ("ClusterRoleBinding", "gpu-extender-evicts"),
+    }
+    changed = [name for name, each in plain.items() if evicting[name] != each]
+    assert [name.name for name in changed] == ["gpu-extender"]
+    before, after = (objects[changed[0]]["spec"]["template"]["spec"] for objects in (plain, evicting))
+    assert after["containers"][0]["args"] == [
+        *before["containers"][0]["args"],
+        "--preemption=evict",
+        "--preemption-stop-file=/etc/gpu-extender/preemption/stop",
+    ]
+    volume = {"name": "stop-preemption", "configMap": {"name": "gpu-extender-stop-preemption", "optional": True}}
+    assert after["volumes"] == [*before["volumes"], volume]
+    mounts = [
+        {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]} for spec in (before, after)
+    ]
+    assert mounts[1] == mounts[0] | {"stop-preemption": "/etc/gpu-extender/preemption"}
 
 
 def _plain(each: Json) -> Json:

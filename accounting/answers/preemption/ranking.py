@@ -291,7 +291,7 @@ class _Question:
     def _may_do_alone(self, entries: Rows) -> BoolArray:
         """Return (entry,): whether it may be enough that this pod goes.
 
-        Where fewer cards than a request wants have room for it, the pod must free another one.
+        Where fewer cards than a request wants have room for it, the pod must free the others.
         """
         may = np.ones(len(entries), np.bool_)
         if self._is_over_quota or not len(entries):
@@ -307,11 +307,14 @@ class _Question:
             if not may.any():
                 break
             wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
-            helps = freed >= wanted[positions, rows]
+            cards = _cards_with_room(now, request, wanted)
+            helps = ~cards[positions, rows] & (freed >= wanted[positions, rows])
             helps &= now.free_cores[positions, rows] + self.of(Field.CORES, entries) >= request.cores
             helps &= now.free_slots[positions, rows] + self.of(Field.SLOTS, entries) >= 1
-            enough = _cards_with_room(now, request, wanted) >= request.count
-            may &= np.asarray(np.bincount(pods, helps) > 0)[pods] | enough[rows] | always
+            if request.cores >= EXCLUSIVE_CORES:
+                helps &= self.of(Field.SLOTS, entries) >= now.requested.slots[positions, rows]
+            enough = _count(cards)[rows] + np.bincount(pods, helps)[pods] >= request.count
+            may &= enough | always
         return may
 
     @cached_property
@@ -323,7 +326,7 @@ class _Question:
             for request in () if container.kind is ContainerKind.INIT else container.requests:
                 wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
                 least = np.where(now.nodes.present, wanted, _MOST_MIB).min(axis=0, initial=_MOST_MIB)
-                has_none = _cards_with_room(now, request, wanted) == 0
+                has_none = ~_cards_with_room(now, request, wanted).any(axis=0)
                 total += np.where(has_none & (least < _MOST_MIB), least * request.count, 0)
         return total
 
@@ -334,10 +337,15 @@ class _Question:
         return found
 
 
-def _cards_with_room(state: View, request: DeviceRequest, wanted: Int64Array) -> Int64Array:
-    """Return (column,): the cards that may take a row of the request as they are."""
+def _cards_with_room(state: View, request: DeviceRequest, wanted: Int64Array) -> BoolArray:
+    """Return (device, column): the cards that may take a row of the request as they are."""
     cards = state.requested.usable & (state.free_memory >= wanted) & (state.free_cores >= request.cores)
     if request.cores >= EXCLUSIVE_CORES:
         cards &= state.requested.slots == 0
+    return cards
+
+
+def _count(cards: BoolArray) -> Int64Array:
+    """Return (column,): how many they are."""
     counts: Int64Array = np.add.reduce(cards, axis=0, dtype=np.int64)
     return counts

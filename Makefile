@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+DIST ?= dist
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -26,8 +27,11 @@ CHECK := import sys; \
     find_spec("venv") and find_spec("ensurepip") or \
     sys.exit("it lacks the module venv or ensurepip (Debian: apt-get install python3-venv)")
 
+# A test run starts hundreds of processes. If no compiled files may be kept, each of them compiles all of the project.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak fuzz mutants e2e venv clean help wheel lock image image-check
+.PHONY: run test lint style types contracts bench bench-curves bench-live demo soak fuzz mutants e2e venv clean help clients wheel lock image image-check
 
 run: $(RUNNING) ## serve an example cluster on 127.0.0.1:8888
 	$(BIN)/gpu-extender serve $(ARGS)
@@ -82,12 +86,15 @@ mutants: $(TOOLS) ## change accounting/ in one place after another, and show whi
 e2e: $(TOOLS) ## play scenarios on a real etcd, kube-apiserver and kube-scheduler; builds them first (needs Go)
 	$(BIN)/python -m tests.e2e $(ARGS)
 
+clients: $(TOOLS) ## build helm, and kubectl where there is none, for the tests of the chart and the manifests (needs Go)
+	$(BIN)/python -m tests.e2e.clients $(ARGS)
+
 wheel: $(TOOLS) ## build the wheel, the source distribution and the CycloneDX SBOM into dist/
-	rm -rf dist
-	$(BIN)/python -m hatchling build -d dist
+	rm -rf $(DIST)
+	$(BIN)/python -m hatchling build -d $(DIST)
 	$(INSTALL) --quiet --editable '.[release]'
 	$(BIN)/cyclonedx-py requirements image/requirements.lock --pyproject pyproject.toml --mc-type application \
-	    --output-reproducible --of JSON -o dist/sbom.cdx.json
+	    --output-reproducible --of JSON -o $(DIST)/sbom.cdx.json
 
 lock: $(TOOLS) ## write image/requirements.lock anew, with the hashes of every file
 	$(INSTALL) --quiet --editable '.[release]'

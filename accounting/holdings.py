@@ -199,6 +199,18 @@ def requested_total(containers: Sequence[Container | ContainerDemand]) -> tuple[
     )
 
 
+def requested_count(containers: Sequence[Container | ContainerDemand]) -> int:
+    """Return the peak count of `requested_total`, in a fraction of the time: filter needs it for every question."""
+    sidecars_and_apps = highest = 0
+    for container in containers:
+        count = sum([request.count for request in container.requests])
+        if container.kind is ContainerKind.INIT:
+            highest = max(highest, sidecars_and_apps + count)
+        else:
+            sidecars_and_apps += count
+    return max(highest, sidecars_and_apps)
+
+
 def least_total(containers: Sequence[Container | ContainerDemand]) -> tuple[Total, bool]:
     """Return the least that the pod's peak total can be, and whether it is exact.
 

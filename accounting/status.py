@@ -54,6 +54,7 @@ class ProblemCode(StrEnum):
     UNREADABLE_VIRTUAL_MACHINE = "UnreadableVirtualMachine"
     UNKNOWN_RAW_KEY = "UnknownRawKey"
     RAW_OVERCOMMITTED = "RawOvercommitted"
+    LOST_HOLDS = "LostHolds"
     UNMAPPED_DEVICE = "UnmappedDevice"
     UNSEEN_RESOURCE = "UnseenResource"
 

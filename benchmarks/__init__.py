@@ -1,1 +1,1 @@
-"""Measurements of the extender, and the synthetic clusters that they run on; nothing here is imported by it."""
+"""Measurements of the extender, and the synthetic clusters that they run on; the extender imports nothing from here."""

@@ -1,8 +1,8 @@
-"""Reviews of pods, and 50 connections that send them by TLS when each is due.
+"""Makes reviews of pods, and sends each over one of 50 TLS connections when it is due.
 
-It exists so that the webhooks are asked as an API server asks: many at once, at the rate at which pods are created, by
-connections that are opened anew now and then. It must not know how answers are made. Invariants: an admission's time
-runs from when it was due, not from when a connection was free; an answer that is not the expected one is an error.
+It exists so that the webhooks are asked as an API server asks: many at once, at the rate at which pods are created,
+over connections that are now and then opened anew. It must not know how answers are made. Invariants: an admission's
+time runs from when it was due, not from when a connection was free; an answer that is not the expected one is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 NAMESPACES: Final = 5_000
 HARD_MIB: Final = 40_000
-#: What the one pod of each namespace holds already.
+#: What the one existing pod of each namespace holds.
 USED_MIB: Final = 8_000
 _RECONNECT_EVERY: Final = 50
 
@@ -128,7 +128,10 @@ class Load:
         self._lock = threading.Lock()
 
     def run(self, connections: int, progress: Callable[[int], None]) -> float:
-        """Send everything; seconds that it took. `progress`: told now and then how much is done."""
+        """Send everything; returns the seconds it took.
+
+        `progress` is called now and then with the number that is done.
+        """
         self._started = time.perf_counter()
         threads = [threading.Thread(target=self._send, daemon=True) for _ in range(connections)]
         for thread in threads:
@@ -145,7 +148,7 @@ class Load:
             due, admission = taken
             if due > (now := time.perf_counter()):
                 time.sleep(due - now)
-            # An API server opens connections anew as well, when it has closed idle ones.
+            # An API server also opens new connections, after it has closed idle ones.
             if sent % _RECONNECT_EVERY == _RECONNECT_EVERY - 1:
                 connection.close()
                 connection = self._connect()

@@ -1,6 +1,6 @@
 """Reads the allocations of random pods as each version of HAMi writes them, and compares with what was placed.
 
-It exists because a row that is taken for another container's may free a card that is in use. It must not know the rules
+It exists because a row that is read as another container's may free a card that is in use. It must not know the rules
 of reading. Invariants: what is read is never less than the truth, on no card and in no dimension, and equal to it where
 the rows can be told apart; the watch's quick reading says the same; a difference ends the run with its seed.
 
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def compare(pods: int, seed: int) -> tuple[dict[str, dict[str, int]], str | None]:
-    """Compare that many pods; returns per version how many were read exactly and how many not, and a difference."""
+    """Compare that many pods; returns how many of each version were read exactly and how many not, and a difference."""
     counts = {version.value: Counter[str]() for version in Version}
     for number in range(pods):
         version = tuple(Version)[number % len(Version)]
@@ -71,7 +71,7 @@ def compare(pods: int, seed: int) -> tuple[dict[str, dict[str, int]], str | None
 
 
 def difference_of(written: WrittenPod) -> tuple[str | None, PodRecord]:
-    """Return what is wrong with how a pod is read, if anything, and its record."""
+    """Return what is wrong with the reading of a pod, if anything, and its record."""
     wire = msgspec.convert(written.manifest, core_v1.Pod)
     record = record_pod(convert_pod(wire, _SETTINGS))
     bare, text = convert_without_rows(wire, _SETTINGS), rows_text(wire, _SETTINGS)

@@ -1,9 +1,9 @@
-"""Admits 10,000 pods in a minute over TLS, with 5,000 quotas, and changes the certificate meanwhile.
+"""Admits 10,000 pods in a minute over TLS, with 5,000 quotas, and replaces the certificate meanwhile.
 
     python -m benchmarks.bench_admission [-o docs/bench_admission.json]
 
-Each admission is what an API server does for one pod: /mutate, then /validate of the pod as it is by then. The server
-is a process of its own; 50 connections share the machine with it. Takes about a minute and a half.
+Each admission is what an API server does for one pod: /mutate, then /validate of the changed pod. The server is a
+process of its own and shares the machine with 50 connections. A run takes about a minute and a half.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _metric(server: Server, name: str) -> float:
-    # The files are looked at every second.
+    # The server checks the files every second.
     time.sleep(1.5)
     with urllib.request.urlopen(f"{server.address}/metrics", timeout=10) as response:  # noqa: S310 - loopback
         text = response.read().decode()

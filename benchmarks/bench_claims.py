@@ -1,7 +1,7 @@
-"""What DRA claims cost: filter and prioritize beside them, their watch events, and their first list.
+"""Measures what DRA claims cost: filter and prioritize beside them, their watch events, and their first list.
 
-It exists for the bounds: at most 1.1 times the time without claims, and 50 us for an event. It must not judge.
-Invariant: both clusters have the same nodes and pods, and each question has a UID of its own.
+It exists because of two bounds: 1.1 times the time without claims, and 50 us per event. It must not judge. Invariant:
+both clusters have the same nodes and pods, and each question has a UID of its own.
 
     python -m benchmarks.bench_claims [--nodes 10000] [--claims 20000] [-o FILE]
 """
@@ -44,7 +44,7 @@ def make_cluster(nodes: int) -> tuple[Cluster, list[str]]:
 
 
 def slice_of(name: str) -> bytes:
-    """What NVIDIA's driver publishes of a node."""
+    """What NVIDIA's driver publishes about a node."""
     devices = [dra.gpu(f"gpu-{index}", f"GPU-{name}-{index}", memory="40Gi") for index in range(CARDS)]
     return json.dumps(dra.resource_slice(*devices, name=f"{name}-gpus", node=name)).encode()
 
@@ -64,7 +64,7 @@ def question(number: int) -> Json:
 
 
 def ask(cluster: Cluster, names: list[str], rounds: int, change: Callable[[int], None]) -> list[float]:
-    """Filter and prioritize a new pod after each change of the state; milliseconds."""
+    """Filter and prioritize a new pod after each change of the state; returns milliseconds."""
     verbs, found = Verbs(cluster), []
     for number in range(rounds):
         change(number)
@@ -80,7 +80,7 @@ def ask(cluster: Cluster, names: list[str], rounds: int, change: Callable[[int],
 
 
 def run(nodes: int, claims: int, rounds: int) -> dict[str, float]:
-    """Measure; medians over rounds that take turns, so that a busy machine concerns both alike."""
+    """Measure both in alternating rounds, so that a busy machine slows both alike; returns medians."""
     without, names = make_cluster(nodes)
     with_claims, _ = make_cluster(nodes)
     slices, sink = ResourceSliceSink(with_claims.resource_claims), ResourceClaimSink(with_claims.resource_claims)

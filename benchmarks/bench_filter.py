@@ -1,8 +1,8 @@
 """Measures filter + prioritize over loopback as kube-scheduler calls them, beside an extender that does nothing.
 
-It exists because the extender stands in the path of every pod: its time is added one for one. It must not judge a
-change: times are printed, and the exit status says only whether the run was completed.
-Invariant: the clusters come from a seed, and whatever is compared was measured in turn in one run.
+It exists because every pod waits for the extender: its time is added to each. It must not judge a change: times are
+printed, and the exit status says only whether the run was completed. Invariant: the clusters come from a seed, and what
+is compared was measured in one run, by turns.
 
 python -m benchmarks.bench_filter [--quick] [-o FIGURES.json] [--plot FIGURES.svg]
 """
@@ -31,7 +31,7 @@ _FULL: Final = (targets.SMALL, targets.LARGE)
 _QUICK: Final = (Size(200, 2_000), targets.SMALL)
 _REFERENCE: Final = Size(200, 2_000)
 _REFERENCE_CALLS: Final = 5
-_COLUMNS: Final = 110  # where the output is no terminal
+_COLUMNS: Final = 110  # where the output is not a terminal
 
 
 class Plan(NamedTuple):
@@ -71,7 +71,7 @@ def run(plan: Plan, progress: Progress) -> Report:
 def _measure(
     size: Size, plan: Plan, folder: Path, echo: Address, started: list[Started], progress: Progress
 ) -> list[Figures]:
-    """Measure one number of nodes, without pods and with them, in turn."""
+    """Measure one number of nodes, without pods and with them, by turns."""
     found = []
     with ExitStack() as stack:
         sizes = [Size(size.nodes, 0), size]
@@ -90,7 +90,7 @@ def _measure(
 
 @contextmanager
 def _task(progress: Progress, name: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar that moves only between calls: a thread that draws would disturb what is timed."""
+    """A progress bar that moves only between calls: a thread that draws would disturb the times."""
     task = progress.add_task(name, total=total)
     progress.refresh()
 

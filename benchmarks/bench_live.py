@@ -1,8 +1,8 @@
 """Measures the extender on a live cluster: the first lists, the cost of an event, memory, stalls, verbs under events.
 
-It exists because a process that is fast on a file may still be slow, large or deaf on an API server. It must not judge
+It exists because a process that is fast on a file may still be slow, large or late on an API server. It must not judge
 a change: the exit status says only whether the run was completed. Invariant: the API server is a process of its own,
-and so is whoever makes the events; what is called CPU is the extender's alone.
+and so is the maker of events; "CPU" means the extender's alone.
 
     python -m benchmarks.bench_live [--quick] [--size NODESxPODS] [--events N] [-o docs/bench_live.json]
 """
@@ -34,7 +34,7 @@ _SYNC_SECONDS: Final = 300.0
 _REST_SECONDS: Final = 600.0
 _LOOK_SECONDS: Final = 20.0
 _WARM_UP: Final = 10
-#: Pods with inits that the questions' events may have changed before the streams begin.
+#: The number of pods with inits that events may have changed before the streams begin.
 _SKIP: Final = 4_000
 _COLUMNS: Final = 110
 
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
     size: Size
     events: int
-    """That change nothing that counts; a tenth of it, that do."""
+    """Events that change nothing that counts; a tenth as many change something."""
     calls: int
     per_second: int
     seed: int
@@ -74,7 +74,7 @@ def run(plan: Plan, console: Console) -> LiveReport:
 
 
 def _sync(extender: LiveProcess, dump: live_dump.Dump) -> Sync:
-    """Wait for the first lists; it listens before it begins them, so that this begins when they do."""
+    """Wait for the first lists. The extender listens before it begins them, so the wait starts when they do."""
     started, before = time.monotonic(), extender.cpu()
     extender.wait_until_ready(_SYNC_SECONDS)
     wall, after = time.monotonic() - started, extender.cpu()
@@ -92,7 +92,10 @@ def _sync(extender: LiveProcess, dump: live_dump.Dump) -> Sync:
 
 
 def _stream(extender: LiveProcess, api: Address, dump: live_dump.Dump, kind: str, events: int) -> Stream:
-    """Send events as fast as it goes. Some go before, so that what the first one of its kind costs is not in it."""
+    """Send events as fast as possible.
+
+    Some are sent first, so that the cost of the first of its kind is not measured.
+    """
     warm_up = max(1, events // 20)
     with live_cluster.events(api, dump, kind, count=warm_up, skip=_SKIP) as first:
         first.wait()
@@ -110,7 +113,7 @@ def _stream(extender: LiveProcess, api: Address, dump: live_dump.Dump, kind: str
 
 
 def _look(extender: LiveProcess, sending: subprocess.Popen[bytes]) -> None:
-    """Look at the stall gauge now and then."""
+    """Read the stall gauge now and then."""
     try:
         sending.wait(_LOOK_SECONDS)
     except subprocess.TimeoutExpired:

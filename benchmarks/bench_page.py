@@ -1,8 +1,8 @@
-"""Measures the page, the lists and the metrics of a large live cluster, and how long they keep the event loop.
+"""Measures the page, the lists and the metrics of a large live cluster, and for how long they hold the event loop.
 
-It exists because kube-scheduler waits for whatever keeps the loop, and a page that is quick over 3 nodes may be slow
-over 10,000. It must not judge a change: the exit status says only whether the run was completed. Invariant: API
-server, events, browser and extender are processes of their own; events come all the time.
+It exists because kube-scheduler waits for whatever holds the loop, and a page that is quick over 3 nodes may be slow
+over 10,000. It must not judge a change: the exit status says only whether the run was completed. Invariant: API server,
+events, browser and extender are processes of their own; events come all the time.
 
     python -m benchmarks.bench_page [--quick] [--size NODESxPODS] [-o docs/bench_page.json] [--pictures docs]
 """

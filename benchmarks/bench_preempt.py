@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
 from functools import partial
 from random import Random
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
+from accounting.answers import filter_nodes
 from accounting.answers.preemption import Chosen, NoVictims, choose
 from accounting.node import Device, Node
 from accounting.pod import Container, ContainerKind, DeviceRequest, DeviceRow, Pod
@@ -129,7 +130,7 @@ QUESTIONS = {
 def choice(cluster: Cluster, name: str, sizes: Sequence[tuple[int, int]], rounds: int) -> None:
     """Ask for pods of random sizes around these; between two questions another pod takes one's place."""
     keeper, random = TableKeeper(cluster), Random(7)
-    took, slices, found = [], [], Counter[str]()
+    took, filtered, slices, found = [], [], [], Counter[str]()
     table_ms, _ = timed(keeper.refresh())
     for number in range(rounds):
         pod = arriving(number, sizes, random)
@@ -148,11 +149,25 @@ def choice(cluster: Cluster, name: str, sizes: Sequence[tuple[int, int]], rounds
             steps = choose(snapshot, preemptor, rows, keeper.table, look, cluster.residents.budgets.allowed)
             outcome, own = stepped(steps)
             took.append(refreshed + (time.thread_time_ns() - began) / 1e6)
+            filtered.append(filtering(cluster, pod))
         slices.append(max(own))
         found[str(outcome) if isinstance(outcome, NoVictims) else f"{outcome.victims.cost.number} victims"] += 1
         if isinstance(outcome, Chosen) and outcome.limited:
             found["not all nodes searched"] += 1
-    print(f"choice, {name}: {told(took)}; longest step {max(slices):.1f} ms; table {table_ms:.0f} ms; {dict(found)}")
+    ratio = median(took) / median(filtered)
+    print(
+        f"choice, {name}: {told(took)}; {ratio:.1f} times the filter of the same pod ({told(filtered)}); "
+        f"longest step {max(slices):.1f} ms; table {table_ms:.0f} ms; {dict(found)}"
+    )
+
+
+def filtering(cluster: Cluster, pod: Pod) -> float:
+    """How long the verdict on all nodes takes for a pod that has just been created."""
+    snapshot = cluster.cache.snapshot()
+    snapshot.hopeless.clear()
+    began = time.thread_time_ns()
+    filter_nodes(snapshot, pod, np.arange(snapshot.columns))
+    return (time.thread_time_ns() - began) / 1e6
 
 
 def arriving(number: int, sizes: Sequence[tuple[int, int]], random: Random) -> Pod:
@@ -165,7 +180,7 @@ def arriving(number: int, sizes: Sequence[tuple[int, int]], random: Random) -> P
 
 
 def stepped(steps: Iterator[None]) -> tuple[Chosen | NoVictims, list[float]]:
-    """Go through a choice; returns how it ends, and how long each step took."""
+    """Run a choice; returns its end, and how long each step took."""
     took: list[float] = []
     while True:
         began = time.thread_time_ns()

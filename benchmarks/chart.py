@@ -1,7 +1,7 @@
 """Draws a run as one picture: the median of every row as a bar, its 99th percentile as a whisker.
 
-It exists because a ratio is seen faster than read. It must not measure. Invariant: the picture is plain SVG, made here,
-and the same figures give the same bytes; a PNG is that SVG drawn by resvg.
+It exists because a ratio is quicker to see than to read. It must not measure. Invariant: the picture is plain SVG, made
+here, and the same figures give the same bytes; a PNG is that SVG drawn by resvg.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write(rows: Sequence[Figures], path: Path, caption: str) -> None:
 
 
 def svg(rows: Sequence[Figures], caption: str) -> str:
-    """The picture."""
+    """Return the picture."""
     highest_us = max(summary.p99_us for row in rows for summary in _pairs(row).values())
     step_us = _step(highest_us)
     whole_us = -(-highest_us // step_us) * step_us

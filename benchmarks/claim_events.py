@@ -1,7 +1,7 @@
 """Random events of pods, nodes, DRA claims and slices, compared with the reference again and again.
 
 It exists because claims, slices and registers change in any order, and each decides what the others mean. It must not
-know how the ledger counts. Invariant: as in `random_events`, of which it is a larger world.
+know how the ledger counts. Invariant: as in `random_events`, whose world this one extends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from extender.cluster import Events, ResourceClaims
 
 MIB = 1 << 20
 MOST_CLAIMS = 60
-#: Parts of a slice's name: devices of NVIDIA's driver stand in two slices, those of HAMi's in one.
+#: Parts of a slice's name: NVIDIA's driver publishes devices in two slices, HAMi's in one.
 _PARTS = ("a", "b", "h")
 
 
@@ -35,7 +35,7 @@ class ClaimWorld(World):
         self.claims: dict[str, Claim] = {}
         self.slices: dict[str, Slice] = {}
         self.known: dict[str, dict[DeviceId, KnownDevice]] = {}
-        """By pool, what devices are, or were while claims still refer to the pool."""
+        """By pool, what each device is; kept after the slice has gone for as long as claims refer to the pool."""
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -78,14 +78,24 @@ class ClaimWorld(World):
         return [self.slices[name] for part in _PARTS if (name := f"{pool}-{part}") in self.slices]
 
     def _forget(self, pools: set[str]) -> None:
-        """Forget devices of pools that no claim refers to, and that no slice has any more."""
+        """Forget the devices of pools that have no slice any more and that no claim refers to."""
         for pool in pools:
             if not any(pool in _nodes(claim) for claim in self.claims.values()):
                 current = {
                     DeviceId(each.driver, pool, device.name) for each in self.slices_of(pool) for device in each.devices
                 }
-                known = self.known.get(pool, {})
-                self.known[pool] = {key: each for key, each in known.items() if key in current}
+                known, partly = self.known.get(pool, {}), self._partly_seen(pool)
+                self.known[pool] = {key: each for key, each in known.items() if key in current or key.driver in partly}
+
+    def _partly_seen(self, pool: str) -> set[str]:
+        """The drivers of which slices of the newest generation are missing."""
+        found = set()
+        for driver in (NVIDIA_DRIVER, HAMI_DRIVER):
+            own = [each for each in self.slices_of(pool) if each.driver == driver]
+            newest = [each for each in own if each.generation == max(other.generation for other in own)]
+            if newest and len(newest) < max(each.count for each in newest):
+                found.add(driver)
+        return found
 
     # -- comparing --------------------------------------------------------------------------------------------------
 
@@ -119,17 +129,17 @@ def _known(device: SliceDevice) -> KnownDevice:
 
 def run(events: int, seed: int, check_every: int, progress: Callable[[int], object] | None = None) -> Summary:
     """Send that many events; the nodes concerned are compared after each, everything after each `check_every`."""
-    return drive(_Driver(seed), seed, events, check_every, progress)
+    return drive(ClaimDriver(seed), seed, events, check_every, progress)
 
 
-class _Driver(Driver):
+class ClaimDriver(Driver):
     """Draws events of claims and slices beside those of pods and nodes."""
 
     world: ClaimWorld
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, ClaimWorld())
-        # Questions cost most, and `random_events` asks enough of them.
+        # Questions cost most, and `random_events` asks enough.
         self.kinds = {kind: weight // 5 or 1 for kind, weight in self.kinds.items()}
         self.kinds |= {self.change_claim: 40, self.end_claim: 15, self.change_slice: 15, self.end_slice: 5}
         for name in NODES:
@@ -137,11 +147,11 @@ class _Driver(Driver):
                 self.world.put_slice(self.slice(name, part))
 
     def is_looked_at(self) -> bool:
-        """After every fourth event: what is wrong of a claim stays wrong until it changes."""
+        """True after every fourth event: what is wrong about a claim stays wrong until the claim changes."""
         return self.chance(4)
 
     def change_claim(self) -> set[str]:
-        """A claim gets devices, gets others, or loses all of them; now and then it is told of again."""
+        """A claim gets devices, gets others, or loses all of them; now and then it is shown again unchanged."""
         world = self.world
         self.serial += 1
         known = bool(world.claims) and (self.chance(3) or len(world.claims) > MOST_CLAIMS)
@@ -153,7 +163,7 @@ class _Driver(Driver):
         return {name} | _nodes(before)
 
     def end_claim(self) -> set[str]:
-        """A claim is deleted, perhaps one that nobody knows any more."""
+        """A claim is deleted, perhaps one that is already forgotten."""
         world = self.world
         uid = self.random.choice(sorted(world.claims)) if world.claims else "none"
         before = world.claims.get(uid)
@@ -161,7 +171,7 @@ class _Driver(Driver):
         return _nodes(before)
 
     def change_slice(self) -> set[str]:
-        """A driver publishes a slice: the same generation, a newer one, or late an older one."""
+        """A driver publishes a slice: the same generation, a newer one, or, late, an older one."""
         name = self.random.choice(NODES)
         self.tell(self.world.put_slice, self.slice(name, self.random.choice(_PARTS)))
         return {name}
@@ -177,7 +187,8 @@ class _Driver(Driver):
         driver = HAMI_DRIVER if part == "h" else NVIDIA_DRIVER
         numbers = range(CARDS) if part == "h" else range(CARDS // 2) if part == "a" else range(CARDS // 2, CARDS)
         devices = [each for number in numbers if not self.chance(6) for each in self.devices(node, number, part)]
-        return Slice(f"{node}-{part}", driver, node, generation, node, tuple(devices))
+        count = 1 if part == "h" else self.random.choice((1, 2, 2, 3))
+        return Slice(f"{node}-{part}", driver, node, generation, node, tuple(devices), count)
 
     def devices(self, node: str, number: int, part: str) -> list[SliceDevice]:
         # Now and then a card is replaced by another one in the same place.
@@ -213,6 +224,6 @@ class _Driver(Driver):
 
 
 def _nodes(claim: Claim | None) -> set[str]:
-    """The nodes, which are the pools, of a claim's devices of GPU drivers."""
+    """Return the nodes of a claim's GPU devices; each node is a pool."""
     results = () if claim is None else claim.results
     return {each.device.pool for each in results if each.device.driver in (NVIDIA_DRIVER, HAMI_DRIVER)}

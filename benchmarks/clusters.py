@@ -1,7 +1,7 @@
-"""Brings up the extenders of one synthetic cluster, ready to be asked.
+"""Starts the extenders of one synthetic cluster, ready to be asked.
 
-It exists so that a dump is made once and every extender that is compared runs on the same one. It must not measure.
-Invariant: a dump depends on its size and the seed alone; what was started ends with the stack that it was given.
+It exists so that a dump is made once and all compared extenders run on it. It must not measure. Invariant: a dump
+depends on its size and the seed alone; what it starts ends with the stack that is passed in.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def dump(size: Size, seed: int, folder: Path) -> Path:
 
 
 def start(size: Size, path: Path, echo: Address, checkouts: Sequence[tuple[str, Path]], stack: ExitStack) -> Cluster:
-    """Start the extender of each checkout on a dump; the first one tells what the cluster is."""
+    """Start the extender of each checkout on a dump; the first one says what is in the cluster."""
     servers = [(name, stack.enter_context(processes.extender([path], root))) for name, root in checkouts]
     memory_mib = servers[0][1].resident_mib()
     subjects = [Subject(name, _connect(server.address, stack), stateful=True) for name, server in servers]
@@ -59,7 +59,7 @@ def start(size: Size, path: Path, echo: Address, checkouts: Sequence[tuple[str, 
 
 
 def checkouts(against: Sequence[Path]) -> list[tuple[str, Path]]:
-    """This checkout, and those to compare it with."""
+    """Return this checkout and those to compare it with."""
     taken = [EXTENDER, ECHO, *(path.name for path in against)]
     others = [(path.name if taken.count(path.name) == 1 else str(path), path) for path in against]
     return [(EXTENDER, processes.ROOT), *others]

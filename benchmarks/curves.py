@@ -1,6 +1,6 @@
-"""What filter and prioritize cost, over nodes, cards, containers, placed pods and policies.
+"""Measures what filter and prioritize cost, by the number of nodes, cards, containers and placed pods, and by policy.
 
-It exists to show how the cost grows, which one figure at one size cannot. It must not judge. Invariants: both verbs
+It exists to show how the cost grows, which one figure for one size cannot. It must not judge. Invariants: both verbs
 run as they do behind HTTP, from body to body, in this process; every question is a new pod on a state that has just
 changed; clusters come from a seed. Every curve starts from one cluster and varies one thing.
 
@@ -83,7 +83,7 @@ class Subject:
         self._change = self._record("change", self._names[0], 0, DeviceUse(f"GPU-{self._names[0]}-0", 1, 16, 0))
 
     def place(self, pods: int) -> None:
-        """Add small running pods until there are so many, all over the cards."""
+        """Add small running pods, spread over the cards, until there are that many."""
         while self.pods < pods:
             name = self._rng.choice(self._names)
             card = self._rng.randrange(self._cards)
@@ -93,7 +93,7 @@ class Subject:
             self.pods += 1
 
     def ask(self, calls: int, asks: Asks, annotations: dict[str, str]) -> tuple[Summary, Summary]:
-        """Time filter and prioritize."""
+        """Return the times of filter and prioritize."""
         times: tuple[list[int], list[int]] = ([], [])
         with quiet_collector():
             for call in range(calls + 2):
@@ -163,7 +163,7 @@ class Subject:
 
 
 def containers(number: int) -> Asks:
-    """So many containers that ask for a card each: an init, a sidecar, then apps."""
+    """Return that many containers that ask for a card each: an init, a sidecar, then apps."""
     kinds = (
         ("app",) if number == 1 else ("init", "app") if number == 2 else ("init", "sidecar", *["app"] * (number - 2))
     )

@@ -1,7 +1,7 @@
-"""Draws cost curves as one picture, SVG and PNG.
+"""Draws cost curves as one picture, in SVG and PNG.
 
-It exists because growth is seen, not read. It must not measure. Invariant: the same curves give the same bytes of SVG.
-Needs matplotlib.
+It exists because growth is easier to see than to read. It must not measure. Invariant: the same curves give the same
+bytes of SVG. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Curve(NamedTuple):
 
 def plot(base: str, curves: Sequence[Curve], caption: str) -> list[str]:
     """Write BASE.svg and BASE.png; return their names."""
-    # Needed for pictures only, and half a second to import.
+    # Needed for pictures only; the import takes half a second.
     mpl, figures = import_module("matplotlib"), import_module("matplotlib.figure")
     settings = {"svg.hashsalt": "gpu-extender", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3}
     with mpl.rc_context(settings):
@@ -63,7 +63,7 @@ def plot(base: str, curves: Sequence[Curve], caption: str) -> list[str]:
 
 def _draw(axes: Any, curve: Curve) -> None:  # noqa: ANN401 - matplotlib's Axes, which may not be installed
     labels = [point.label for point in curve.points]
-    # Policies are no numbers, so nothing lies between them.
+    # Policies are not numbers, so no line joins them.
     style = "-" if labels[0][0].isdigit() else "_"
     for verb, colour in _COLOURS.items():
         summaries: list[Summary] = [getattr(point, verb) for point in curve.points]

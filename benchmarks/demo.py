@@ -1,8 +1,8 @@
 """Shows on a running extender what pods hold on their cards, from their creation to their end.
 
 It exists for people who want to see the rule at work before they read it. It must not compute anything: what it shows
-comes from the extender, and what it expects is written down in the stories. Invariant: it deletes whatever it created;
-exit status 0 if every number was right, 1 if one was not, 2 if it could not run.
+comes from the extender, and what it expects stands in the stories. Invariant: it deletes whatever it created; exit
+status 0 if every number was right, 1 if one was not, 2 if it could not run.
 
 python -m benchmarks.demo [--url http://127.0.0.1:8888]
 """
@@ -33,7 +33,7 @@ _DEFAULT: Final = Address("127.0.0.1", 8888)
 
 
 def run(client: Client, console: Console) -> list[str]:
-    """Tell every story; returns what was not as it must be."""
+    """Tell every story; returns what was wrong."""
     for name in (*(story.name for story in STORIES), "first", "second", "too-large"):
         client.delete(name)  # left by a run that was cut off
     nodes = client.nodes()
@@ -116,7 +116,7 @@ def _reasons(explained: Json, names: dict[str, str]) -> Table:
 
 @contextmanager
 def _server(url: Address | None) -> Iterator[Address]:
-    """The server that was named, else the one at the default address, else one of our own."""
+    """Yield the server that was named, else the one at the default address, else one of our own."""
     if url is not None or _answers(_DEFAULT):
         yield url or _DEFAULT
     else:
@@ -125,7 +125,7 @@ def _server(url: Address | None) -> Iterator[Address]:
 
 
 def _answers(address: Address) -> bool:
-    """Whether an extender with an embedded cluster is there."""
+    """Whether an extender with an embedded cluster answers there."""
     try:
         client = Client(address)
     except OSError:

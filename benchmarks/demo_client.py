@@ -1,7 +1,7 @@
 """Talks to the extender as kube-scheduler and the kubelet do: the verbs, and the pods of the embedded cluster.
 
-It exists so that the demonstration reads as a story. It must not know the story or its numbers.
-Invariant: a pod that was created here is deleted at the end; an answer that is none is a `DemoError`.
+It exists so that the demonstration reads as a story. It must not know the story or its numbers. Invariant: a pod that
+was created here is deleted at the end; a missing or malformed answer is a `DemoError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAMESPACE = "demo"
 
 
 class DemoError(Exception):
-    """The demonstration cannot go on: the server does not answer, or not as it should."""
+    """The demonstration cannot go on: the server does not answer, or not in the expected form."""
 
 
 class Filtered(NamedTuple):
@@ -27,9 +27,9 @@ class Filtered(NamedTuple):
 
     passed: list[str]
     failed: dict[str, str]
-    """An eviction could help."""
+    """Nodes that an eviction could help."""
     unresolvable: dict[str, str]
-    """Not even on an empty node."""
+    """Nodes where no eviction could help."""
 
 
 class Client:
@@ -45,7 +45,7 @@ class Client:
         return answer
 
     def pod(self, uid: str) -> Json | None:
-        """The account of a pod; None if it is gone."""
+        """Return the account of a pod; None if it is gone."""
         return next((pod for pod in self._get("/api/v1/pods") if pod["uid"] == uid), None)
 
     def put(self, pod: Json) -> Json:

@@ -1,7 +1,7 @@
 """Pods as the API server shows them while the kubelet runs them, one state after another.
 
-It exists so that a story can say "the init fails" and the extender sees what a kubelet would report.
-It must not know what a pod holds. Invariant: time only moves forward, so that a later init starts after an earlier one.
+It exists so that a story can say "the init fails" and the extender then sees what a kubelet would report. It must not
+know what a pod holds. Invariant: time only moves forward, so that a later init starts after an earlier one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 #: A pod's containers share a card where they can; by default they are spread.
 ONE_CARD: Final = {"hami.io/gpu-scheduler-policy": "binpack"}
 
-#: A container's state as the tables show it -> whether it runs, and how it ended.
+#: A container's state in the tables -> whether it runs, and how it ended.
 WAITING, RUNNING, DONE, FAILED, CRASHED = "waits", "runs", "exit 0", "exit 1", "crashed"
 _EXIT_CODES: Final = {DONE: 0, FAILED: 1}
 
@@ -54,7 +54,7 @@ class DemoPod:
         return uid
 
     def bound_to(self, node: str, rows: Sequence[str] = ()) -> None:
-        """Note the node, and each container's card if somebody else chose it, as an accepted Binding does."""
+        """Set the node, and each container's card if another scheduler chose it, as an accepted Binding does."""
         self.object["spec"]["nodeName"] = node
         if rows:
             text = "".join(

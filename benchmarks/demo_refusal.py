@@ -1,7 +1,7 @@
 """A pod that must wait until another one shrinks, and one that waits for nothing.
 
-It exists because the peak matters most to those who are refused because of it. It must not print.
-Invariant: the second pod is refused exactly while the first is at its peak.
+It exists because the peak matters most to the pods that are refused for it. It must not print. Invariant: the second
+pod is refused exactly while the first is at its peak.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMORY_TEXT = "InsufficientMemory"
 
 
 class Row(NamedTuple):
-    """A moment of the card that both pods want, in MiB."""
+    """The card that both pods want, at one moment, in MiB."""
 
     event: str
     first: int
@@ -47,7 +47,7 @@ class Waiting(NamedTuple):
 
 
 class TooMuch(NamedTuple):
-    """The answers to a pod that fits no card: how many nodes gave each text, and one node's reasons."""
+    """The answers about a pod that fits no card: how many nodes gave each text, and one node's reasons."""
 
     pod: DemoPod
     counts: dict[str, int]
@@ -99,7 +99,7 @@ def ask_too_much(client: Client, nodes: list[Json]) -> TooMuch:
 
 
 def explain(pod: DemoPod, node: Json, bound: list[DemoPod], client: Client) -> Json:
-    """Ask the command `explain` about one node, as the API shows it and with these pods of ours on it."""
+    """Run the command `explain` on one node as the API shows it, with these pods of ours on it."""
     items = [_node_manifest(node), *(_bound_manifest(each, client) for each in bound)]
     with TemporaryDirectory(prefix="demo-") as folder:
         cluster = Path(folder) / "cluster.json"
@@ -149,7 +149,7 @@ def _node_manifest(node: Json) -> Json:
 
 
 def _bound_manifest(pod: DemoPod, client: Client) -> Json:
-    """The pod with the allocation that it got, as an API server would have it."""
+    """Return the pod with the allocation that it got, as an API server would show it."""
     account = client.pod(pod.uid)
     if account is None:
         raise DemoError(f"pod {pod.name} is not listed")

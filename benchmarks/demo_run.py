@@ -1,7 +1,7 @@
-"""Plays the stories against an extender and compares what it says with what must be.
+"""Plays the stories against an extender and compares its answers with the expected ones.
 
-It exists so that the demonstration proves its numbers. It must not print or draw; it hands out what happened.
-Invariant: every number is read back twice, from the pod's account and from its card, and each difference is kept.
+It exists so that the demonstration proves its numbers. It must not print or draw; it returns what happened. Invariant:
+every number is read back twice, from the pod's account and from its card, and each difference is kept.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Told(NamedTuple):
 
 
 def unused_nodes(nodes: list[Json]) -> dict[str, Json]:
-    """The nodes with cards large enough for the stories, on which nothing is held and nothing is wrong."""
+    """Return the nodes whose cards are large enough for the stories, where nothing is held and nothing is wrong."""
     return {
         node["node"]: node
         for node in nodes
@@ -51,7 +51,7 @@ def unused_nodes(nodes: list[Json]) -> dict[str, Json]:
 
 
 def card_names(nodes: list[Json]) -> dict[str, str]:
-    """A card's UUID -> "card 2"."""
+    """Return each card's UUID -> its short name, such as "card 2"."""
     return {card["uuid"]: f"card {card['index']}" for node in nodes for card in node["devices"]}
 
 
@@ -63,7 +63,7 @@ def place(client: Client, pod: DemoPod, nodes: list[str]) -> Placed:
         texts = sorted({*filtered.failed.values(), *filtered.unresolvable.values()})
         raise DemoError(f"pod {pod.name} fits none of {len(nodes)} unused nodes: {'; '.join(texts)}")
     scores = client.prioritize(pod.object, filtered.passed)
-    # All nodes that are not listed have 0; kube-scheduler takes one of the best.
+    # Nodes that are not listed have score 0; kube-scheduler takes one of the best.
     node = max(filtered.passed, key=lambda name: scores.get(name, 0))
     client.bind(pod.object, node)
     pod.bound_to(node)
@@ -81,7 +81,7 @@ def tell(client: Client, story: Story, nodes: Mapping[str, Json]) -> Told:
 
 
 def _bound_elsewhere(client: Client, pod: DemoPod, cards: Sequence[int], nodes: Mapping[str, Json]) -> Placed:
-    """Create a pod that is on its node already, with its cards in its annotation."""
+    """Create a pod that is already on its node, with its cards in its annotation."""
     largest = max(nodes.values(), key=lambda node: (len(node["devices"]) > max(cards), _memory_mib(node)))
     pod.bound_to(largest["node"], [largest["devices"][card]["uuid"] for card in cards])
     client.put(pod.object)
@@ -113,7 +113,7 @@ def _step(client: Client, pod: DemoPod, story: Story, step: Step, node: Json) ->
 
 
 def _wrong(moment: Moment, expected: Sequence[Held], state: str, held: Json, cards: Json) -> str:
-    """What is not as it must be; empty if all is."""
+    """Return what differs from the expected; empty if nothing does."""
     if [(use.slots, use.memory_mib) for use in moment.uses] != [(held.slots, held.gib * GIB) for held in expected]:
         return f"must hold {' and '.join(map(str, expected)) or 'nothing'}"
     if moment.state != state:
@@ -122,6 +122,6 @@ def _wrong(moment: Moment, expected: Sequence[Held], state: str, held: Json, car
 
 
 def _on_cards(client: Client, node: str) -> Json:
-    """What is held on the cards of a node that nobody else uses."""
+    """Return what is held on the cards of a node that no other pod uses."""
     found = next(each for each in client.nodes() if each["node"] == node)
     return {card["uuid"]: card["requested"] for card in found["devices"] if card["requested"] != _UNUSED}

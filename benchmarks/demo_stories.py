@@ -1,6 +1,6 @@
-"""The worked examples of the rule, as stories: what a pod asks, what happens to it, and what it must hold.
+"""The worked examples of the rule, as stories: what a pod asks for, what happens to it, and what it must hold.
 
-It exists so that every expected number is written down by hand and none is computed. It must not talk to a server.
+It exists so that every expected number is written by hand and none is computed. It must not talk to a server.
 Invariant: `peak` and `steady` are the numbers of the rule's own examples.
 """
 
@@ -45,7 +45,7 @@ class Story(NamedTuple):
     steady: tuple[Held, ...]
     steps: tuple[Step, ...]
     cards: tuple[int, ...] = ()
-    """Somebody else has bound the pod, with these cards of its node for its containers; empty: it is scheduled here."""
+    """The cards of its node with which another scheduler has bound the pod; empty: the extender places it."""
 
 
 def sidecar(name: str, gib: int) -> Ask:

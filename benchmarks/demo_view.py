@@ -1,7 +1,7 @@
 """Shows the stories on a terminal.
 
-It exists so that who holds what, where and when is seen at a glance. It must not know what is right.
-Invariant: nothing is wider than 100 columns, and colours say nothing that the words do not.
+It exists to show at a glance which pod holds what, where and when. It must not know what is right. Invariant: nothing
+is wider than 100 columns, and colours say nothing that the words do not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Moment(NamedTuple):
 
 
 def pod_table(pod: DemoPod, account: Json, cards: Mapping[str, str], moments: Sequence[Moment]) -> Table:
-    """One pod through its life. `account`: what the extender says of it; `cards`: a card's UUID -> its short name."""
+    """Return one pod's life as a table.
+
+    `account`: what the extender says of it; `cards`: a card's UUID -> its short name.
+    """
     table = _table()
     table.add_column(_low("step"), no_wrap=True)
     for ask, container in zip(pod.asks, account["containers"], strict=True):
@@ -70,7 +73,7 @@ def _held(use: Use, style: str, *, named: bool) -> str:
 
 
 def table_of(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A plain table; columns of numbers to the right."""
+    """Return a plain table; columns of numbers are right-aligned."""
     table = _table()
     for column, heading in enumerate(headings):
         numbers = all(isinstance(row[column], int) for row in rows)
@@ -86,12 +89,12 @@ def heading(console: Console, number: int, text: str) -> None:
 
 
 def note(console: Console, text: str) -> None:
-    """A line of plain text, indented under its heading."""
+    """Return a line of plain text, indented under its heading."""
     console.print(f"   {text}", highlight=False, soft_wrap=False)
 
 
 def gib(mib: int) -> str:
-    """MiB as GiB, if they are whole ones."""
+    """Return MiB as GiB where they are whole GiB."""
     return f"{mib // GIB} GiB" if mib % GIB == 0 else f"{mib} MiB"
 
 

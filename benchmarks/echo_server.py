@@ -1,7 +1,7 @@
-"""A do-nothing extender: filter returns the names that it was given, prioritize an empty list.
+"""An extender that decides nothing: filter returns the names that it was given, prioritize an empty list.
 
-It exists as the yardstick: what is left of a call's time when nothing is decided. It must not import the extender.
-Invariant: same server library, same verbs and same JSON library as the extender, so only the deciding differs.
+It exists as the yardstick: it shows what a call costs when nothing is decided. It must not import the extender.
+Invariant: it has the server library, the verbs and the JSON library of the extender, so only the deciding differs.
 
 python -m benchmarks.echo_server [--port PORT]
 """

@@ -1,7 +1,7 @@
 """Runs two replicas under faults, seed after seed, and stops at the first violation.
 
-It exists because what goes wrong together is found by many runs only. It must not know what goes wrong or what must
-hold; see `tests.live.fault_trial`. Invariant: the seed that is printed finds the violation again.
+It exists because only many runs find faults that must coincide to do harm. It must not know what goes wrong or what
+must hold; see `tests.live.fault_trial`. Invariant: the seed that is printed finds the violation again.
 
     python -m benchmarks.faults [--runs 10000] [--first 1000] [-o docs/faults.json]
 """
@@ -28,7 +28,8 @@ from tests.virtual_time import VirtualTimeLoop, leases_in_virtual_time
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    # Every replica makes TLS contexts that nobody needs, and to read the machine's authorities into one takes 20 ms.
+    # Every replica makes TLS contexts that are not needed here, and reading the machine's authorities into one takes 20
+    # ms.
     os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     harms, binds, seconds, hits = Counter[str](), Counter[str](), 0.0, 0

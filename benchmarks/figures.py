@@ -1,4 +1,4 @@
-"""What is kept of many measured times, and what a case is.
+"""Values of a benchmark: what a case is, and what is kept of its times.
 
 It exists so that measuring, judging and showing share one small set of values. It must not measure or print.
 Invariant: times are integers, nanoseconds as measured and microseconds as kept; a percentile is one of the times.
@@ -21,7 +21,7 @@ ECHO: Final[str] = "echo"
 
 
 class Kind(StrEnum):
-    """What a case asks."""
+    """Which question a case asks."""
 
     NEW = "init + sidecar + app"
     OTHER = "another demand each time"
@@ -31,14 +31,14 @@ class Kind(StrEnum):
 
 
 class Size(NamedTuple):
-    """A cluster's nodes, and its pods when it is not empty."""
+    """How many nodes a cluster has, and how many pods if it is not empty."""
 
     nodes: int
     pods: int
 
     @classmethod
     def parse(cls, text: str) -> Size:
-        """Read "1000x10000". Raises ValueError."""
+        """Read a text such as "1000x10000". Raises ValueError."""
         nodes, _, pods = text.partition("x")
         size = cls(int(nodes), int(pods))
         if not 1 <= size.nodes <= 20_000 or not 0 <= size.pods <= 1_000_000:
@@ -78,15 +78,15 @@ class Step(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """One case: by server and part, the summary; parts that were never called are left out."""
+    """The summaries of one case, by server and part; parts that were never called are left out."""
 
     kind: Kind
     size: Size
-    """The cluster that was asked for."""
+    """The size that was asked for."""
     pods: int
-    """Pods that hold cards."""
+    """The number of pods that hold cards."""
     passed: int
-    """Nodes that passed the extender's filter in the last call."""
+    """The number of nodes that passed the extender's filter in the last call."""
     summaries: dict[str, dict[str, Summary]]
 
     @property

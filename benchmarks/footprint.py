@@ -1,7 +1,7 @@
-"""How much less pods hold because their inits take the cards that add least, on random pods and nodes.
+"""Measures how much less pods hold when their inits take the cards that add least, on random pods and nodes.
 
-It exists to show what the rule is worth, and how far it is from the least there is. It must not choose cards in another
-way than fitting does, but for the two rules that it compares with. Invariant: sidecars and apps keep their cards, so
+It exists to show what the rule gains, and how far it is from the best possible. Apart from the two rules that it
+compares with, it must not choose cards otherwise than fitting does. Invariant: sidecars and apps keep their cards, so
 only the inits' choice differs.
 
     python -m benchmarks.footprint [--nodes 20000] [--seed N] [-o docs/footprint.json]
@@ -33,7 +33,7 @@ from benchmarks.placement_cases import Case, Size, case
 
 _SIZE: Final = Size(cards=6, containers=5, cards_each=2, nodes=20, idle=0.7)
 _FIRST_SEED: Final = 5_000_000
-#: More ways to place a pod's inits than this are not all tried.
+#: If a pod's inits can be placed in more ways than this, they are not tried.
 _MOST_WAYS: Final = 2_000
 PLAIN, SPEC_ORDER, OURS, LEAST = "by policy alone", "least growth, in spec order", "ours", "least there is"
 
@@ -46,7 +46,7 @@ class Held(NamedTuple):
     slots: int = 0
 
     def plus(self, other: Held) -> Held:
-        """The sums of both."""
+        """Return the sums of both."""
         return Held(*map(sum, zip(self, other, strict=True)))
 
 
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _of_case(asked: Case) -> Iterator[dict[str, Held]]:
-    """Yield what the pod would hold by each rule, for every node of the case where it fits."""
+    """Yield what the pod would hold under each rule, for every node of the case where it fits."""
     pod = asked.pod
     if not any(each.kind is ContainerKind.INIT and each.request for each in pod.containers):
         return

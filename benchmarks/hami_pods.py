@@ -1,8 +1,8 @@
 """Random pods with the allocation annotations that each version of HAMi writes, and what it really placed.
 
-It exists because accounting reads rows that others wrote. It must not know how they are read. Invariant: the texts are
-those of HAMi's own loops (pkg/scheduler/score.go of v2.7.1, v2.8.3, v2.9.0, v2.10.0 and #2723), whose order over a Go
-map is drawn at random.
+It exists because accounting reads rows that other schedulers wrote. It must not know how they are read. Invariant: the
+texts are those of HAMi's own loops (pkg/scheduler/score.go of v2.7.1, v2.8.3, v2.9.0, v2.10.0 and #2723), whose order
+over a Go map is drawn at random.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Version(StrEnum):
     AFTER_2723 = "2.10.0 with #2723"
 
 
-#: These know app containers only.
+#: These versions know app containers only.
 _APPS_ONLY: Final = (Version.V2_7, Version.V2_8)
-#: The loop of these moves rows of pods that ask several vendors, and repeats some.
+#: These versions move rows of pods that ask for several vendors' cards, and repeat some.
 _OLD_LOOP: Final = (*_APPS_ONLY, Version.V2_9)
 _NAMES: Final = {ContainerKind.INIT: "init", ContainerKind.SIDECAR: "sidecar", ContainerKind.APP: "app"}
 
@@ -40,16 +40,16 @@ _Devices = dict[str, list[DeviceRow]]
 
 
 class WrittenPod(NamedTuple):
-    """A pod as the API server has it, and what it holds in truth."""
+    """A pod as the API server has it, and what it really holds."""
 
     version: Version
     manifest: dict[str, Any]
     placed: Pod
     """The containers, with the rows that they really got."""
     exact: bool
-    """What is read must be the truth where the rows can be told apart.
+    """Whether reading must give exactly `placed`.
 
-    Not so with faults of the writer, and with requests that mean something to HAMi only.
+    Not if the writer has made a fault, or if a request means something to HAMi only.
     """
 
 
@@ -57,9 +57,9 @@ class _Asked(NamedTuple):
     kind: ContainerKind
     limits: dict[str, str]
     devices: _Devices
-    """What HAMi places for it."""
+    """The devices that HAMi places for it."""
     misread: bool
-    """Its request means something to HAMi only."""
+    """Whether its request means something to HAMi only."""
 
 
 def written_pod(random: Random, version: Version) -> WrittenPod:
@@ -79,7 +79,7 @@ def written_pod(random: Random, version: Version) -> WrittenPod:
 
 
 def _of_vendors(limits: dict[str, str], keys: set[str]) -> dict[str, str]:
-    """Return what is asked of these vendors. Of one that placed nothing there is no annotation at all."""
+    """Return what is asked of these vendors. A vendor that placed nothing has no annotation at all."""
     names = {name for vendor in VENDORS if vendor.key in keys for name in vendor.resources}
     return {name: value for name, value in limits.items() if name in names}
 

@@ -1,7 +1,7 @@
-"""Measures filter while others do to the server what none should, and what that costs it in memory and descriptors.
+"""Measures filter while other clients abuse the server, and what the abuse costs in memory and descriptors.
 
 It exists because the lease, the verbs, the webhooks and the lists share one process: what one client can take from
-another has to be a number. It must not judge; the tests in tests/server do. Invariant: every kind of client is measured
+another has to be measured. It must not judge; the tests in tests/server do. Invariant: every kind of client is measured
 beside quiet calls of the same run, and nothing but loopback is used.
 
 python -m benchmarks.hostile_clients [--nodes 5000] [--pods 36000] [--calls 300] [-o FIGURES.json]
@@ -37,7 +37,7 @@ _BODY: Final = b"x" * (15 << 20)
 
 
 def _lists(address: Address, stop: multiprocessing.synchronize.Event) -> None:
-    """Read the long lists, one after another."""
+    """Read the long lists one after another."""
     with Connection(address) as connection:
         while not stop.is_set():
             for path in _LISTS:
@@ -45,7 +45,7 @@ def _lists(address: Address, stop: multiprocessing.synchronize.Event) -> None:
 
 
 def _half_sent(address: Address, stop: multiprocessing.synchronize.Event) -> None:
-    """Hold 60 requests of 16 MB of which the last MB never comes; open those that are dropped again."""
+    """Hold 60 requests of 16 MB whose last MB never comes; reopen those that are dropped."""
     held: list[socket.socket] = []
     while not stop.is_set():
         with contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ def _half_sent(address: Address, stop: multiprocessing.synchronize.Event) -> Non
 
 
 def _aborted(address: Address, stop: multiprocessing.synchronize.Event) -> None:
-    """Send 15 of 16 MB and go."""
+    """Send 15 of 16 MB and disconnect."""
     while not stop.is_set():
         with contextlib.suppress(OSError), socket.create_connection(address, 5) as made:
             made.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (16 << 20))
@@ -67,7 +67,7 @@ def _aborted(address: Address, stop: multiprocessing.synchronize.Event) -> None:
 
 
 def _connecting(address: Address, stop: multiprocessing.synchronize.Event) -> None:
-    """Open connections as fast as they are taken, and keep 2,000 idle."""
+    """Open connections as fast as they are accepted, and keep 2,000 idle."""
     held: list[socket.socket] = []
     while not stop.is_set():
         with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection that costs its user as little as possible.
 
-It exists because a comfortable client takes longer to read an answer than the extender takes to give it.
-It must not know what is asked. Invariant: the time of a call runs from before the first byte is written until after the
-last byte of the answer was read, and nothing else is in it.
+It exists because a comfortable client takes longer to read an answer than the extender takes to give it. It must not
+know what is asked. Invariant: the time of a call runs from before the first byte is written until after the last byte
+of the answer is read, and contains nothing else.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Address(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back, and how long it took."""
+    """An answer, and how long it took."""
 
     status: int
     body: bytes
     nanoseconds: int
 
     def json(self) -> Any:  # noqa: ANN401 - a JSON value
-        # The request offers gzip as kube-scheduler does, and long lists come so.
+        # The request offers gzip as kube-scheduler does, and long lists come packed.
         return json.loads(gzip.decompress(self.body) if self.body.startswith(_GZIP) else self.body)
 
 
@@ -96,7 +96,7 @@ class Connection:
                 return b"".join(chunks)
 
     def _read_head(self) -> tuple[int, int | None, int]:
-        """Read until the head is there; returns its length, that of the body if it says so, and how much was read."""
+        """Read the head; returns its length, the body's length if the head says it, and how much was read."""
         filled = 0
         while (end := self._buffer.find(_HEAD_END, 0, filled)) < 0:
             filled += self._receive(filled)

@@ -1,7 +1,7 @@
-"""Times of the accounting alone, without HTTP and JSON, and of the slow reference for the same question.
+"""Times the accounting alone, without HTTP and JSON, and the slow reference on the same question.
 
-It exists to show what the arrays are worth, and which step of an answer costs what. It must not judge.
-Invariant: the state changes before every timed call, and the fast answer and the reference's are compared.
+It exists to show what the arrays are worth, and which step of an answer costs what. It must not judge. Invariant: the
+state changes before every timed call, and the fast answer is compared with the reference's.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Loaded:
             self.cache.remove_pod(record.uid)
 
     def time(self, function: str, run: Callable[[], object], calls: int) -> Step:
-        """Time a function on the state after a change: what it derives from the snapshot is computed anew."""
+        """Time a function right after a change of the state, so that nothing derived from the snapshot is reused."""
         times = [self._time_once(run) for _ in range(_WARM_UP + calls)]
         return Step(function, len(self.names), self.pods, Summary.of(times[_WARM_UP:]))
 
@@ -85,7 +85,7 @@ def steps(path: Path, calls: int) -> list[Step]:
 
 
 def beside_reference(path: Path, calls: int) -> list[Step]:
-    """Time the fast filter and the reference on one small cluster, and compare what they say."""
+    """Time the fast filter and the reference on one small cluster, and compare their answers."""
     loaded = Loaded(path)
     cache, pod, objects = loaded.cache, loaded.pod, loaded.objects
     rows = cache.snapshot().rows_of(loaded.names)
@@ -103,7 +103,7 @@ def beside_reference(path: Path, calls: int) -> list[Step]:
 
 
 def _changes(cache: Cache, names: Sequence[str]) -> list[tuple[PodRecord, bool]]:
-    """Pods that come and go; they hold one slot of some card."""
+    """Pods that come and go; each holds one slot of some card."""
     rng = random.Random(1)
     found = []
     for number, node in enumerate(rng.sample(names, min(50, len(names)))):

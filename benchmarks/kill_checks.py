@@ -1,7 +1,7 @@
 """What must hold after a restart and at the end of a kill -9 run.
 
-It exists because "nothing went wrong" is a comparison with the API objects. It must not change anything. Invariant:
-every failed check is a `Violation` with the values that differ.
+It exists because only a comparison with the API objects can show that nothing went wrong. It must not change anything.
+Invariant: every failed check is a `Violation` with the values that differ.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _LONGEST_TEXT = 800
 
 
 async def check_state(extender: aiohttp.ClientSession, api: aiohttp.ClientSession) -> None:
-    """Compare /api/v1/nodes with the state rebuilt from the API objects, once the last watch event has come."""
+    """Compare /api/v1/nodes with the state rebuilt from the API objects, once the last watch event has arrived."""
     loop = asyncio.get_running_loop()
     end = loop.time() + _SETTLE_SECONDS
     while True:
@@ -58,10 +58,10 @@ async def check_everybody_placed(watcher: Watcher, created: set[str], deleted: s
 async def check_locks(
     api: aiohttp.ClientSession, watcher: Watcher, kills: list[float], longest_bind_seconds: float, *, quiet: bool
 ) -> int:
-    """Only a killed process leaves locks behind, of pods that are not on the node. Returns how many there are.
+    """Check that only a killed process left locks of pods that are not on the node; returns how many there are.
 
-    `quiet`: the device plugins have nothing to do, so no pod that runs may hold a lock. What is wrong must stay so: a
-    bind may be under way.
+    `quiet`: the device plugins have nothing to do, so no running pod may hold a lock. A fault counts only if it stays:
+    a bind may be under way.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + _SETTLE_SECONDS
@@ -71,7 +71,7 @@ async def check_locks(
             since, namespace, owner = text.split(",")
             pod = next((obj for obj in watcher.objects.values() if obj["metadata"]["name"] == owner), None)
             if pod is None or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-                continue  # stale at once: nobody waits for it
+                continue  # stale at once: no bind waits for it
             moment = datetime.fromisoformat(since).timestamp()
             if pod["spec"].get("nodeName") == name:
                 wrong = f"node {name} is still locked by {namespace}/{owner}, which runs there" if quiet else wrong

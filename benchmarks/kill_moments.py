@@ -1,6 +1,6 @@
 """The moments at which the extender is killed.
 
-It exists because a moment between two steps of a bind cannot be hit by chance: the API server holds the step back, and
+It exists because a moment between two steps of a bind is not hit by chance: the API server holds the step back, and
 says when it does. It must not kill. Invariant: whatever was armed is disarmed before the next process asks.
 """
 
@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.01
 
 
 class Moment(NamedTuple):
-    """A name and the rule of the API server that makes it; without a rule it is a random time."""
+    """A name, and the API server's rule that creates the moment; without a rule it is a random time."""
 
     name: str
     rule: Json | None = None
@@ -46,7 +46,7 @@ MOMENTS = (
     Moment("delete", _DELETE | {"fault": "latency", "seconds": 0.02, "after": True}),
 )
 
-#: What an API server and a network do to one call in some dozens.
+#: What an API server and a network do to one call in several dozen.
 _NOW_AND_THEN: tuple[Json, ...] = (
     _BINDING | {"fault": "status", "code": 409, "probability": 0.03},
     _BINDING | {"fault": "status", "code": 500, "probability": 0.01, "after": True},
@@ -65,7 +65,7 @@ _SLOW_LIST: Json = {
 
 
 class Moments:
-    """Chooses moments: those that are possible in turn, in an order of chance."""
+    """Chooses among the possible moments, each in turn, in a random order."""
 
     def __init__(self, rng: Random, *, locking: bool) -> None:
         self._rng = rng
@@ -80,7 +80,7 @@ class Moments:
 
 
 async def await_moment(moment: Moment, api: aiohttp.ClientSession, rng: Random, longest_seconds: float) -> bool:
-    """Wait for a moment, at most so long; returns whether it came. `disarm` must follow once the process is dead."""
+    """Wait for a moment, at most that long; returns whether it came. `disarm` must follow once the process is dead."""
     loop = asyncio.get_running_loop()
     if moment.rule is None:
         await asyncio.sleep(rng.uniform(0.0, longest_seconds / 4))
@@ -93,13 +93,16 @@ async def await_moment(moment: Moment, api: aiohttp.ClientSession, rng: Random, 
         await asyncio.sleep(_POLL_SECONDS)
         async with api.get("/_test/faults") as response:
             hit = any(known["hits"] > 0 and known["id"] == number for known in await response.json())
-    # Sometimes a little later, when more than one step is held back.
+    # Sometimes the kill comes a little later, when more than one step is held back.
     await asyncio.sleep(rng.choice((0.0, 0.0, 0.02, 0.1)))
     return hit
 
 
 async def disarm(api: aiohttp.ClientSession, *, slow_list: bool) -> None:
-    """Take back what was armed; what goes wrong now and then stays. `slow_list`: the next process waits for pods."""
+    """Remove what was armed; the faults of now and then stay.
+
+    `slow_list`: the next process waits for its list of pods.
+    """
     async with api.delete("/_test/faults") as response:
         response.raise_for_status()
     async with api.post("/_test/faults", json=[*_NOW_AND_THEN, *([_SLOW_LIST] if slow_list else ())]) as response:

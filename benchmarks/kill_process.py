@@ -1,7 +1,7 @@
-"""The extender as a process that is killed and started again at the same address, and a gate for everybody else.
+"""The extender as a process that is killed and started again at the same address, and a gate for all other requests.
 
-It exists so that a kill is one: SIGKILL, without a word to the API server. It must not know pods. Invariant: one
-extender at most runs, and none after the end.
+It exists so that a kill is real: SIGKILL, without a word to the API server. It must not know pods. Invariant: at most
+one extender runs, and none after the end.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Gate:
 
     @asynccontextmanager
     async def closed(self) -> AsyncIterator[None]:
-        """Close the gate and wait for the requests that are under way."""
+        """Close the gate for the block, after waiting for the requests that are under way."""
         self._open.clear()
         try:
             await self._idle.wait()
@@ -59,7 +59,7 @@ class Gate:
         context.is_busy = True
 
     async def _end(self, _session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
-        # A request that was given up at the gate never began.
+        # A request that was cancelled at the gate never began.
         if getattr(context, "is_busy", False):
             context.is_busy = False
             self._busy -= 1

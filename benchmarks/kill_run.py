@@ -1,8 +1,8 @@
 """Kills the extender with SIGKILL at many points of runs that schedule hundreds of pods, and checks what is left.
 
-It exists because a restart must neither lose nor invent a byte of usage, wherever the last process was. It must not
-decide what is right; see `kill_checks` and `kill_watcher`. Invariant: the first violation ends it with the seed, the
-run and the point.
+It exists because a restart must neither lose nor invent a byte of usage, whatever the killed process was doing. It must
+not decide what is right; see `kill_checks` and `kill_watcher`. Invariant: the first violation ends it with the seed,
+the run and the point.
 
     python -m benchmarks.kill_run [--points 200] [--pods 500] [--seed N] [-o docs/kill_run.json]
 """

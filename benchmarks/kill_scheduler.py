@@ -1,8 +1,8 @@
 """A scripted kube-scheduler: filter, prioritize, bind in the background, try again with backoff.
 
-It exists because the order of calls is what races are made of: one pod after another is filtered, and the next one
-before the last one is bound. It must not know cards. Invariant: a pod is tried until it is on a node or gone; what the
-extender calls bound is bound at that moment. Times are a tenth of kube-scheduler's.
+It exists because races come from the order of calls: pods are filtered one after another, and the next one before the
+last one is bound. It must not know cards. Invariant: a pod is tried until it is on a node or gone; what the extender
+reports as bound is bound at that moment. Times are a tenth of kube-scheduler's.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 _FIRST_BACKOFF_SECONDS = 0.1
 _LONGEST_BACKOFF_SECONDS = 1.0
-_OTHER_PLUGINS_MOST = 60  # what the scores of other plugins differ by; ours are 0 to 100
+_OTHER_PLUGINS_MOST = 60  # how far the scores of other plugins differ; ours are 0 to 100
 _NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 
 
@@ -62,7 +62,7 @@ class Scheduler:
                     pass
 
     async def bind(self, obj: Json, node: str) -> str:
-        """Send one bind; returns why not, or "". Raises `Violation` for a success that is none."""
+        """Send one bind; returns why it failed, or "". Raises `Violation` for a success that is none."""
         meta = obj["metadata"]
         body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
         error: str = (await self._call("bind", body)).get("Error") or ""

@@ -1,8 +1,8 @@
 """One kill -9 run: hundreds of pods come, run, shrink, end and are deleted while the extender dies again and again.
 
-It exists because what a restart must not lose is spread over the API server, and only a whole cluster in motion puts it
-there. It must not look inside the extender. Invariant: the API server, the kubelets and kube-scheduler outlive every
-kill; only while a state is compared does the world stand still.
+It exists because what a restart must not lose is spread over the objects of the API server, and only a whole cluster in
+motion puts it there. It must not look inside the extender. Invariant: the API server, the kubelets and kube-scheduler
+outlive every kill; only while a state is compared does the world stand still.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _LOGGED_FAILURES = ("Traceback", "verb failed", "cannot be taken", "reflector fa
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one run is."""
+    """The settings of one run."""
 
     seed: str
     points: int = 10
@@ -49,13 +49,13 @@ class Settings:
     nodes: int = 20
     locking: bool = True
     elect_every: int = 3
-    """Of so many processes one elects a leader, beginning with the second."""
+    """One process in this many elects a leader, beginning with the second."""
     journal: Path | None = None
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run has seen."""
+    """What a run has seen, so far or in the end."""
 
     events: int = 0
     bound: int = 0
@@ -68,11 +68,11 @@ class Outcome:
     errors: dict[str, int] = field(default_factory=dict)
     moments: dict[str, int] = field(default_factory=dict)
     missed_moments: int = 0
-    """Those that did not come in time; the kill came all the same."""
+    """Moments that did not come in time; the kill came all the same."""
     restart_seconds: list[float] = field(default_factory=list)
     violation: str | None = None
     where: str = ""
-    """The point at which the violation came."""
+    """The point at which the violation happened."""
 
 
 def run(settings: Settings, directory: Path, on_point: Callable[[], None] = lambda: None) -> Outcome:
@@ -100,7 +100,7 @@ class _Trial:
         self._number = self._starts = 0
 
     async def run(self, url: str) -> Outcome:
-        """Run; the outcome names the first violation."""
+        """Run; returns the outcome, which names the first violation."""
         async with contextlib.AsyncExitStack() as stack:
             self._api = await stack.enter_async_context(self._gate.session(url))
             self._control = await stack.enter_async_context(aiohttp.ClientSession(url, read_bufsize=2**22))
@@ -145,7 +145,7 @@ class _Trial:
                 task.cancel()
 
     def _bursts(self) -> Iterator[int]:
-        """Yield how many pods come between two kills: equal parts, the first one and one more after each kill."""
+        """Yield how many pods come in each burst, in equal parts: one burst at the start and one after each kill."""
         parts = self._settings.points + 1
         for part in range(parts):
             yield self._settings.pods * (part + 1) // parts - self._settings.pods * part // parts
@@ -158,7 +158,7 @@ class _Trial:
         await self._kill_at(moment)
         await self._start()
         await self._extender.ready(self._asking)
-        # Whether it was right to be ready shows by what it does next.
+        # What it does next shows whether it was right to be ready.
         await asyncio.sleep(self._rng.choice((0.0, 0.4)))
         async with self._gate.closed():
             await check_state(self._asking, self._control)
@@ -195,7 +195,7 @@ class _Trial:
         return made
 
     async def _delete(self) -> None:
-        """Delete pods here and there: mostly such on a node, some that wait."""
+        """Delete pods here and there: mostly placed ones, some waiting ones."""
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / _DELETE_SECONDS))
             waits = self._rng.random() < 0.2
@@ -234,7 +234,7 @@ class _Trial:
             await asyncio.sleep(_RUN_SECONDS / 2)
 
     async def _probe(self) -> None:
-        """A node that a killed process left locked takes a pod, if it has room, and is free afterwards."""
+        """Check that a node that a killed process left locked takes a pod, if it has room, and is then unlocked."""
         for name in await locks(self._control):
             made = await self._create_pod(workload.small_pod(f"probe-{name}"))
             await self._watcher.has_seen(made["metadata"]["uid"])

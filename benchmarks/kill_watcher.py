@@ -1,8 +1,8 @@
 """An independent watcher of pods, which judges every event by the reference.
 
 It exists because a card that is over-committed for a moment leaves no trace afterwards. It must not ask the extender.
-Invariant: after every event it has the pods exactly as the API server had them at that version, so what it finds is
-true and not early or late.
+Invariant: after every event it has the pods exactly as the API server had them at that version, so a finding is neither
+early nor late.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ ALLOCATED = _SETTINGS.vendor.devices_allocated_annotation
 
 
 class Violation(Exception):
-    """Something that must never be."""
+    """Something that must never happen."""
 
 
 def read_pod(obj: Json) -> Pod:
@@ -50,7 +50,7 @@ class Watcher:
         self.nodes = {node.name: node for node in map(read_node, nodes)}
         self.bound: dict[str, tuple[str, str]] = {}  # pod UID -> node, allocation; kept after the pod's end
         self.changed = asyncio.Event()
-        """Set at every event; whoever waits clears it."""
+        """Set at every event; the waiter clears it."""
         self._session = session
         self._pods: dict[str, Pod] = {}
         self._on: defaultdict[str, set[str]] = defaultdict(set)  # node -> UIDs
@@ -68,13 +68,13 @@ class Watcher:
         raise Violation("the independent watch ended")
 
     async def has_seen(self, uid: str) -> None:
-        """Wait until a pod that was just made is here."""
+        """Wait until a pod that was just created is known here."""
         while uid not in self.objects:
             self.changed.clear()
             await self.changed.wait()
 
     def state(self) -> dict[str, reference_state.NodeState]:
-        """Return every node as the pods of now leave it."""
+        """Return every node as the present pods leave it."""
         return reference_state.cluster_state(self.nodes.values(), self._pods.values())
 
     def pod(self, uid: str) -> Pod:
@@ -113,7 +113,7 @@ class Watcher:
             raise Violation(f"pod {uid} left its node {self.bound[uid][0]}")
 
     def _check_binding(self, uid: str, node: str, obj: Json) -> None:
-        """A pod is bound once, with the cards that it asked for, and keeps them."""
+        """Check that a pod is bound once, with the cards that it asked for, and keeps them."""
         now = node, (obj["metadata"].get("annotations") or {}).get(ALLOCATED, "")
         before = self.bound.setdefault(uid, now)
         if before != now:

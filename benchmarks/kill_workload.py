@@ -1,8 +1,8 @@
 """The nodes and pods of a kill -9 run, from a seed.
 
-It exists so that every shape of pod whose holdings change in its life is among them: inits that outweigh the apps,
-sidecars between inits, cards for themselves, several cards at once. It must not import `accounting`. Invariant: the
-same generator gives the same pods; the cluster is soon full.
+It exists so that the pods have every shape whose holdings change over time: inits that outweigh the apps, sidecars
+between inits, exclusive cards, several cards at once. It must not import `accounting`. Invariant: the same random
+generator gives the same pods; the cluster is soon full.
 """
 
 import json
@@ -42,7 +42,7 @@ def node(number: int) -> Json:
 
 
 def pod(rng: Random, number: int) -> Json:
-    """Return a pod: inits and sidecars in any order, then one or two apps. Some end by themselves, some never."""
+    """Return a pod: inits and sidecars in any order, then one or two apps. Some pods end by themselves, some never."""
     inits = [_init(rng, position) for position in range(rng.choice((0, 0, 1, 1, 2, 3)))]
     apps = [
         {"name": f"app-{position}", "image": "app:1", "resources": _asks(rng, exclusive=0.06)}

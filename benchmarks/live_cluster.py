@@ -1,4 +1,4 @@
-"""An extender on a live cluster as processes: an API server, the extender, and whoever makes events.
+"""Starts a live cluster as processes: an API server, the extender, and a maker of events.
 
 It exists so that benchmarks of a live extender measure the same thing. It must not measure. Invariant: what was started
 ends with the block.
@@ -25,7 +25,7 @@ def api_server(dump: live_dump.Dump, kubeconfig: Path) -> AbstractContextManager
 
 
 def extender(kubeconfig: Path, flags: Sequence[str] = ()) -> AbstractContextManager[processes.Server]:
-    """Run the extender on it."""
+    """Run the extender on an API server."""
     always = ["--kubeconfig", str(kubeconfig), "--no-leader-elect", "--lock-mode", "none"]
     return processes.running(["extender", "serve", "--port", "0", *always, *flags])
 
@@ -34,7 +34,7 @@ def extender(kubeconfig: Path, flags: Sequence[str] = ()) -> AbstractContextMana
 def events(
     api: Address, dump: live_dump.Dump, kind: str, *, count: int = 0, per_second: int = 0, skip: int = 0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the process that makes events; without a number until the block ends."""
+    """Run the process that makes events; without a number it runs until the block ends."""
     command = [sys.executable, "-m", "benchmarks.live_events", str(api), str(dump.targets), "--kind", kind]
     command += ["--skip", str(skip)]
     command += ["--events", str(count)] if count else []

@@ -1,8 +1,8 @@
 """Writes the cluster that a live extender is measured on, and which of its pods the events are about.
 
-It exists so that nobody has to list a hundred thousand pods to patch some of them. It must not start anything.
-Invariant: the pods have the containers and the bytes that the project's numbers are about; the same size and seed give
-the same bytes.
+It exists so that the maker of events need not list a hundred thousand pods to patch some of them. It must not start
+anything. Invariant: the pods have the containers and the bytes that the project's numbers are about; the same size and
+seed give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.figures import Size
 CONTAINERS: Final = 4
 POD_BYTES: Final = 9_000
 CARDS: Final = 8
-#: Pods that events are about; few enough for a small file, many enough to be nobody's favourites.
+#: The number of pods that events are about: few enough for a small file, many enough that no cache favours them.
 _TARGETS: Final = 20_000
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 class Dump(NamedTuple):
-    """The files, and how many objects a live extender should know."""
+    """The files, and how many objects a live extender should hold."""
 
     path: Path
     targets: Path
@@ -36,7 +36,7 @@ class Dump(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A pod that is running, by name, with what events need: its conditions, and its inits' statuses if it has any."""
+    """A running pod, by name, with what events need: its conditions, and its inits' statuses if it has any."""
 
     namespace: str
     name: str

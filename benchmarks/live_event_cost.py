@@ -1,8 +1,8 @@
 """Measures what one watch event costs the extender apart from the network: decode, convert, record, cache.
 
-It exists because a process that waits for the next event pays for waking up, which is no cost of the event. It must not
-start anything. Invariant: the lines are those that the API server would send, and each one differs from the last one
-of its pod; the times are CPU times of this thread.
+It exists because a process that waits for events also pays for waking up, which is not a cost of the event. It must not
+start anything. Invariant: the lines are those that the API server would send, and each one differs from the last one of
+its pod; the times are CPU times of this thread.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class EventCost(NamedTuple):
     """Nanoseconds of CPU per event: the best of some rounds."""
 
     unchanged_ns: int
-    """A status that changes nothing that counts."""
+    """Events of a status that changes nothing that counts."""
     changed_ns: int
-    """Inits that end or run again, so that the pod holds less or more."""
+    """Events of inits that end or run again, so that the pod holds less or more."""
     added_ns: int
     deleted_ns: int
 
@@ -43,7 +43,7 @@ class _Lines(NamedTuple):
 
 
 def measure(dump: Path) -> EventCost:
-    """Measure on some pods of a dump, on a cluster that has all of its nodes and those pods."""
+    """Measure on some pods of a dump, in a cluster with those pods and all of the dump's nodes."""
     cluster = Cluster(Settings(), deletions_are_told=True)
     nodes, pods = NodeSink(cluster, Facts()), PodSink(cluster, PodInformer(cluster))
     cluster.events.freed.subscribe(_ignore)
@@ -89,7 +89,7 @@ def _best(measured: Callable[[], None], between: Callable[[], None], *, before: 
 
 
 def _objects(dump: Path) -> Iterator[tuple[str, bytes]]:
-    """The objects of a dump that was written one a line; pods that have ended are left out."""
+    """Yield the objects of a dump that has one on each line; pods that have ended are left out."""
     with dump.open("rb") as lines:
         for line in lines:
             start = line[:60]
@@ -100,7 +100,7 @@ def _objects(dump: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _lines(pods: list[bytes], change: Callable[[Any, int], bool]) -> _Lines:
-    """Two watch events of each pod that `change` can change."""
+    """Return two watch events of each pod that `change` can change."""
     lines = _Lines([], [])
     for raw in pods:
         for turn, found in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Patches pods of an API server, which makes watch events: as fast as it can, or so many a second.
+"""Patches pods of an API server, to make watch events: as fast as it can, or that many a second.
 
 It exists as a process of its own, so that making events takes nothing from the time of what is measured beside them.
 It must not know the extender. Invariant: an event that was sent was answered with 200; the last line of the output says
@@ -28,7 +28,7 @@ from benchmarks.live_dump import Target, read_targets
 STATUS: Final = "status"
 INITS: Final = "inits"
 _CLIENTS: Final = 8
-#: As fast as it can, what is sent in one request is carried out one by one; the server sends an event of each.
+#: At full speed one request carries many writes. The server carries them out one by one, with an event for each.
 _BATCH: Final = 50
 _FAST_CLIENTS: Final = 2
 _HEADERS: Final = {"Content-Type": "application/merge-patch+json"}
@@ -44,9 +44,9 @@ class Patch(NamedTuple):
 
 
 def patches(targets: Sequence[Target], kind: str, skip: int = 0) -> Iterator[Patch]:
-    """Patches without end, each of which changes its pod: its readiness, or whether its inits are over.
+    """Yield patches without end. Each changes its pod: its readiness, or whether its inits are over.
 
-    `skip`: so many pods are left to whoever made events before, so that a pod's inits are not ended twice.
+    `skip`: this many pods are left to the process that made events before, so that a pod's inits do not end twice.
     """
     chosen = [target for target in targets if target.inits] if kind == INITS else list(targets)
     first = skip % max(1, len(chosen))
@@ -56,7 +56,7 @@ def patches(targets: Sequence[Target], kind: str, skip: int = 0) -> Iterator[Pat
         for target in chosen:
             status = _inits(target, over=turn % 2 == 1) if kind == INITS else _readiness(target, turn)
             path = f"/api/v1/namespaces/{target.namespace}/pods/{target.name}/status"
-            # Whatever was patched before, this is a change.
+            # Whatever was patched before, this patch changes the pod.
             yield Patch(path, orjson.dumps({"status": status | {"message": f"run {run}, turn {turn}"}}))
 
 
@@ -67,14 +67,14 @@ def _readiness(target: Target, turn: int) -> dict[str, Any]:
 
 
 def _inits(target: Target, *, over: bool) -> dict[str, Any]:
-    """The inits run again, or all of them have ended; what the pod holds grows back, or shrinks."""
+    """Return statuses: the inits run again, or all have ended. What the pod holds grows back, or shrinks."""
     ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": _ENDED_AT}}
     statuses = [each | {"state": ended if over else _RUNNING} for each in target.inits]
     return {"initContainerStatuses": statuses}
 
 
 async def send(url: str, source: Iterator[Patch], events: int, per_second: float) -> int:
-    """Send that many, or until cancelled. Returns how many were answered."""
+    """Send that many, or until cancelled; returns how many were answered."""
     sent = 0
     started, numbers, batches = time.monotonic(), itertools.count(), itertools.count()
 

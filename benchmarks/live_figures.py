@@ -1,7 +1,7 @@
-"""The figures of a live extender, what they should be, and how they are shown.
+"""The figures of a live extender, their targets, and how they are shown.
 
-It exists so that the numbers to reach stand in one place. It must not measure. Invariant: a target is judged only on a
-cluster of the size that it is about; the JSON holds every number that the tables show.
+It exists so that the targets stand in one place. It must not measure. Invariant: a target is judged only on a cluster
+of the size that it is about; the JSON holds every number that the tables show.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PEAK_MIB: Final = 400.0
 _EVENT_US: Final = 50.0
 _STALL_MS: Final = 50.0
 _UNDER_EVENTS: Final = 2.0
-#: What an allocator may keep of a million events on top of what it had.
+#: How much more memory an allocator may keep after a million events.
 _GROWTH_MIB: Final = 10.0
 
 
 class Sync(NamedTuple):
-    """The first lists. `waited_ms`: how long it could not run because others did."""
+    """The first lists. `waited_ms`: how long the extender could not run because other processes did."""
 
     nodes: int
     pods: int
@@ -40,7 +40,7 @@ class Sync(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Events as fast as they come."""
+    """Events at full speed."""
 
     kind: str
     events: int
@@ -84,7 +84,10 @@ class LiveReport(NamedTuple):
     cost: EventCost
 
     def targets(self) -> list[Target]:
-        """What should be reached. Times and memory of the sync only where the cluster is as large as they are meant."""
+        """Return the targets.
+
+        Those for time and memory of the sync apply only to a cluster of the size that they are meant for.
+        """
         large, sync = self.size == LARGE, self.sync
         found = [
             Target("initial sync", "s", sync.wall_ms / 1000, _SYNC_SECONDS if large else None),

@@ -1,7 +1,7 @@
-"""What the system says of a running extender: CPU, memory, and its own metrics.
+"""Reads what a running extender uses: CPU and memory as the system counts them, and its own metrics.
 
-It exists because wall time alone says little on a machine that others use too. It must not start or judge anything.
-Invariant: CPU time is that of the process alone, in nanoseconds, all threads together.
+It exists because wall time alone says little on a machine that other processes use too. It must not start or judge
+anything. Invariant: CPU time is that of the process alone, in nanoseconds, all threads together.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from benchmarks.http_load import Address, Connection
 _GZIP: Final = b"\x1f\x8b"
 _POLL_SECONDS: Final = 0.05
 _QUIET_SECONDS: Final = 0.4
-#: Of the time, while nothing happens: the loop's own ticks.
+#: The share of CPU time that the loop's own ticks take while nothing happens.
 _QUIET_SHARE: Final = 0.08
 
 
 class Cpu(NamedTuple):
-    """Nanoseconds on a CPU, and waiting for one."""
+    """Nanoseconds on a CPU, and nanoseconds waiting for one."""
 
     used_ns: int
     waited_ns: int
 
 
 class Stall(NamedTuple):
-    """Microseconds for which the event loop was kept at a stretch, and how much of it the process itself ran."""
+    """For how many microseconds at a stretch the event loop was held, and for how many of them the process ran."""
 
     wall_us: int
     cpu_us: int
@@ -58,17 +58,17 @@ class LiveProcess:
         return self._status("VmHWM")
 
     def metric(self, name: str) -> float:
-        """One number without labels. Scraping changes nothing."""
+        """Return a metric without labels. Scraping changes nothing."""
         with Connection(self._address) as connection:
             body = connection.call("GET", "/metrics").body
-        # The connection asks for what kube-scheduler asks for, and /metrics packs.
+        # The connection accepts gzip as kube-scheduler does, and /metrics packs its answer.
         text = (gzip.decompress(body) if body.startswith(_GZIP) else body).decode()
         found = re.search(rf"^gpu_extender_{name} (\S+)$", text, re.MULTILINE)
         assert found is not None, name
         return float(found[1])
 
     def stall(self) -> Stall:
-        """The worst stalls since `forget_stalls`, or one to two minutes before it, as long as the gauges remember."""
+        """Return the worst stalls since `forget_stalls`, and of up to two minutes before it, as the gauges remember."""
         now = (self.metric(name) for name in ("loop_stall_seconds", "loop_stall_cpu_seconds"))
         self._stall = Stall(*(max(known, round(each * 1e6)) for known, each in zip(self._stall, now, strict=True)))
         return self._stall
@@ -84,7 +84,7 @@ class LiveProcess:
         _wait(self.is_ready, seconds, "the extender is not ready")
 
     def wait_until_quiet(self, seconds: float) -> None:
-        """Wait until it has nothing to do, so that everything sent before was taken."""
+        """Wait until the extender has nothing to do, so that it has taken everything sent before."""
 
         def is_quiet() -> bool:
             before = self.cpu().used_ns

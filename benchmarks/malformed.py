@@ -1,7 +1,7 @@
-"""Sends bodies made up from a seed to every verb and webhook, and tells what came back.
+"""Sends bodies made up from a seed to every verb and webhook, and counts what came back.
 
-It exists because a few hundred of them, which every test run sends, do not find what ten thousand find. It must not
-judge; see `tests.extender.malformed`. Invariant: the server runs in a process of its own and is asked over loopback.
+It exists because ten thousand bodies find what the few hundred of a test run do not. It must not judge; see
+`tests.extender.malformed`. Invariant: the server runs in a process of its own and is asked over loopback.
 
     python -m benchmarks.malformed [--bodies 10000] [--seed 2] [-o docs/malformed.json]
 """

@@ -1,8 +1,8 @@
-"""Asks the extender and its yardstick in turn, and keeps the times.
+"""Asks the extender and its yardstick by turns, and keeps the times.
 
-It exists so that whatever disturbs the machine disturbs all of them. It must not judge or print.
-Invariant: between two measured questions the extender's state has changed, except where a case asks the same question
-again; nothing but the calls is timed, and an answer that is not one stops the benchmark.
+It exists so that whatever slows the machine slows all servers alike. It must not judge or print. Invariant: between two
+measured questions the extender's state has changed, except where a case asks the same question again; nothing but the
+calls is timed, and an error in place of an answer stops the benchmark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ASKS = {
 
 
 class Subject(NamedTuple):
-    """A server that is asked; the yardstick has no state to change."""
+    """A server to ask; the yardstick has no state to change."""
 
     name: str
     connection: Connection
@@ -50,7 +50,7 @@ class Case:
         self._passed = 0
 
     def ask(self, *, keep: bool) -> None:
-        """Ask every server the next question, another one first each time."""
+        """Ask every server the next question, each time beginning with another server."""
         question = self._questions.next()
         change = self._changes.next()
         self._subjects.append(self._subjects.pop(0))
@@ -93,13 +93,13 @@ def ask(connection: Connection, question: Question) -> tuple[dict[str, int], int
 
 
 def apply(connection: Connection, change: Change) -> None:
-    """Change the state; not timed."""
+    """Change the state; this is not timed."""
     answer = connection.call(*change)
     assert answer.status in (200, 201), answer
 
 
 def measure(cases: Sequence[Case], calls: int, warm_up: int, progress: Callable[[], None]) -> list[Figures]:
-    """Ask every case in turn, again and again."""
+    """Measure the cases by turns, again and again."""
     with quiet_collector():
         for number in range(warm_up + calls):
             for case in cases:

@@ -1,8 +1,8 @@
-"""Changes accounting/ in one place after another, and tells which changes no test notices.
+"""Changes accounting/ in one place after another, and reports which changes no test notices.
 
-It exists because a line that may say something else without a test failing is a line that nobody checks. It must not
-change the checkout: mutmut works on a copy. Invariants: each module is judged by the tests that are named for it here,
-all of them fast; a change that survives is shown as a diff.
+It exists because a line that can change without a test failing is not tested. It must not change the checkout: mutmut
+works on a copy. Invariants: each module is judged by the tests that are named for it here, all of them fast; a change
+that survives is shown as a diff.
 
     python -m benchmarks.mutants [MODULE...] [-o docs/mutants.json]
 """
@@ -42,7 +42,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "accounting/cards/greedy.py": (_FITTING, "tests/accounting/test_together.py"),
     "accounting/cards/footprint.py": (_FITTING,),
 }
-#: Exit codes of mutmut: no test failed, and no test came by.
+#: Exit codes of mutmut: no test failed, and no test ran the line.
 _SURVIVED, _UNTESTED = 0, 33
 
 

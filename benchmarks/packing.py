@@ -2,8 +2,8 @@
 
     python -m benchmarks.packing --trace-dir DIR -o docs/packing.json
 
-Every finished row is kept in the output file, so a run that was stopped goes on where it was; `--again TRACE` runs one
-anew. `--plot BASE` draws the default trace. Ends with 1 if a bound of the project is not held.
+Every finished row is kept in the output file, so a stopped run continues where it was; `--again TRACE` runs one anew.
+`--plot BASE` draws the default trace. The exit status is 1 if a bound of the project is not met.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from extender.simulation.curves import MARKS, Curve, Scenario, make_scenario, ru
 from extender.simulation.plots import plot
 from extender.simulation.trace import read_jobs, read_machines
 
-#: FGD's published means at 130 %, over the seeds 42 to 51 of its own shuffle.
+#: FGD's published means at 130 % of the capacity, over the seeds 42 to 51 of its own shuffle.
 PUBLISHED_FGD = {
     "default": 95.39,
     "gpushare40": 94.15,
@@ -46,7 +46,7 @@ PUBLISHED_FGD = {
 DEFAULT_SEEDS, OTHER_SEEDS = tuple(range(42, 52)), (42, 43, 44)
 DEFAULT_POLICIES = ("random", "bestfit", "binpack", "spread", "fgd", "fragmentation")
 OTHER_POLICIES = ("fgd", "fragmentation")
-#: Terms left out, one by one.
+#: The runs of the ablation; each leaves out one term.
 ABLATIONS = {
     "without V": Weights(waste=0),
     "without S": Weights(saturation=0),
@@ -95,7 +95,7 @@ def run_row(scenario: Scenario, row: Row, bars: Progress, task: TaskID) -> list[
 
 
 def result(row: Row, curves: list[Curve], seconds: float) -> dict[str, Any]:
-    """Return a row's marks, per seed and in the mean."""
+    """Return a row's marks, per seed and their mean."""
     marks = {
         name: {
             str(mark): round(fmean(getattr(curve, name)[mark] for curve in curves), 3)
@@ -123,7 +123,7 @@ def _mean_curve(curves: list[Curve], part: str) -> dict[str, float]:
 
 
 def failures(results: dict[str, Any]) -> list[str]:
-    """Return the bounds that are not held by the traces that were run."""
+    """Return the bounds that the traces that were run do not meet."""
     found = []
     for trace, rows in results.items():
         if "fragmentation" not in rows or "fgd" not in rows:

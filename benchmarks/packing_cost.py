@@ -1,10 +1,10 @@
-"""What a policy costs per pod over the 1,213 nodes of the openb trace.
+"""Measures what a policy costs per pod over the 1,213 nodes of the openb trace.
 
     python -m benchmarks.packing_cost --trace-dir DIR -o docs/packing_cost.json
 
-One replay per policy. Timed is what prioritize adds to filter: the values of the nodes that fit, and their order. Every
-pod before has changed one node, as in life. `cpu` is the CPU time of the thread, which other work on the machine
-disturbs less. Ends with 1 if that of fragmentation is above 1 ms in the mean or 3 ms at p99.
+One replay per policy. What is timed is what prioritize adds to filter: the values of the nodes that fit, and their
+order. Each pod before has changed one node, as in a real cluster. `cpu` is the CPU time of the thread, which other work
+on the machine disturbs less. The exit status is 1 if fragmentation takes more than 1 ms in the mean or 3 ms at p99.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The openb trace through the extender's real HTTP verbs, as kube-scheduler sends it, beside the in-process replay.
+"""Replays the openb trace through the extender's HTTP verbs, as kube-scheduler would, beside the in-process replay.
 
     python -m benchmarks.packing_http --trace-dir DIR [--seed 42 --seed 43]
 
-kube-scheduler's part is played here: it offers the nodes with CPU and memory, asks filter and prioritize, takes a node
-with the highest score, at random among several, and binds. Every choice must be the one of the replay in process, so
-nothing is lost to the range 0..10 and to random ties. Ends with 1 at the first difference.
+This program plays kube-scheduler: it offers the nodes with CPU and memory, asks filter and prioritize, takes a node
+with the highest score, at random among several, and binds. Every choice must equal that of the in-process replay, which
+shows that the range 0..10 and random ties lose nothing. The exit status is 1 at the first difference.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def pod_manifest(job: Job, uid: str) -> Json:
 
 
 class Scheduler:
-    """kube-scheduler's part, for an extender at the other end of a session."""
+    """Plays kube-scheduler for the extender at the other end of a session."""
 
     def __init__(self, session: aiohttp.ClientSession, machines: list[Machine], seed: int) -> None:
         self._session = session

@@ -1,7 +1,7 @@
-"""Random questions of placement: one pod and nodes that are nearly full, so that the order of choices matters.
+"""Random placement questions: one pod, and nodes so full that the order of choices matters.
 
 It exists for the oracles, which say what is right. It must not know how anything is fitted. Invariant: a case depends
-on its seed and size alone, and everything in it could be read from objects of a real cluster.
+on its seed and size alone, and objects of a real cluster could say everything in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Size(NamedTuple):
     cards_each: int
     nodes: int
     idle: float = 0.5
-    """Share of the cards that nobody uses."""
+    """The share of cards that no pod uses."""
 
 
 SMALL: Final = Size(cards=4, containers=5, cards_each=2, nodes=20)
@@ -43,7 +43,7 @@ class Case(NamedTuple):
     uses: dict[str, tuple[DeviceUse, ...]]
 
     def cache(self) -> Cache:
-        """A cache that knows the nodes and one running pod per node that holds all of its uses."""
+        """Return a cache with the nodes and one running pod per node, which holds all of the node's uses."""
         cache = Cache()
         for node in self.nodes:
             cache.add_node(node)
@@ -83,7 +83,7 @@ def _pod(rng: random.Random, size: Size) -> Pod:
     exclusive, percent, coreless = rng.random() < 0.2, rng.random() < 0.3, rng.random() < 0.4
     containers: list[Container] = []
     for place, kind in enumerate(kinds):
-        # Alike containers are a case of their own.
+        # Equal containers are a case of their own.
         if containers and rng.random() < 0.25 and containers[-1].request is not None:
             request = containers[-1].request
         else:

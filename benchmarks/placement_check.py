@@ -1,7 +1,7 @@
 """Compares filter and bind with an oracle on random cases.
 
-It exists for the tests and the soak alike. It must not make cases or judge them itself. Invariant: the first difference
-is returned with the seed that finds it again.
+It exists because the tests and the soak share it. It must not make cases or judge them itself. Invariant: the first
+difference is returned with the seed that finds it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Oracle = Callable[[Node, Sequence[DeviceUse], Pod], bool]
 
 
 class Counts(NamedTuple):
-    """What was seen: nodes asked, feasible ones, those that needed the search, and those that it left undecided."""
+    """Numbers of nodes: asked, feasible, those that needed the search, and those that it left undecided."""
 
     nodes: int = 0
     feasible: int = 0
@@ -32,12 +32,12 @@ class Counts(NamedTuple):
     undecided_but_feasible: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        """The sums."""
+        """Return the sums."""
         return Counts(*map(sum, zip(self, other, strict=True)))
 
 
 class Difference(NamedTuple):
-    """Where the fast code and an oracle do not agree."""
+    """Where the fast code and an oracle disagree."""
 
     seed: int
     node: str
@@ -65,7 +65,7 @@ def check(seed: int, size: Size, oracle: Oracle = placement_oracle.exists) -> Co
 
 
 def _bound_legally(asked: Case, node: Node, positions: Mapping[str, int], snapshot: Snapshot) -> bool:
-    """Whether bind, on the same state, finds cards and these keep every rule."""
+    """Whether bind, on the same state, finds cards, and these keep every rule."""
     uuids = {position: uuid for uuid, position in positions.items()}
     placement = allocate(snapshot, asked.pod, snapshot.rows[node.name], uuids)
     return placement is not None and placement_oracle.legal(

@@ -1,4 +1,4 @@
-"""Whether a placement exists, by OR-Tools' CP-SAT: for pods and nodes that are too large to try everything.
+"""Finds by OR-Tools' CP-SAT whether a placement exists, for pods and nodes that are too large to try everything.
 
 It exists for the soak; it needs the extra `oracle`. It must not share anything with the fast code or with the other
 oracle but the values of a node and a pod. Invariant: an answer is proven; a solver that gives up raises.

@@ -1,7 +1,7 @@
-"""Whether a placement exists, by trying all of them; and whether a given one is legal.
+"""Finds whether a placement exists by trying all of them, and whether a given one is legal.
 
-It exists to judge the fast code. It must not share anything with it but plain values: no array, no share, no search.
-Invariant: the rules are those of docs/accounting.md, applied to one phase of a pod at a time.
+It exists to judge the fast code. It must share nothing with it but plain values: no arrays, no search. Invariant: the
+rules are those of docs/accounting.md, applied to one phase of a pod at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Taken = dict[int, tuple[str, ...]]
 
 
 def cards_of(node: Node, uses: Sequence[DeviceUse], pod: Pod) -> dict[str, Free]:
-    """The cards of a node that take anything at all of this pod."""
+    """Return the cards of a node that could take any container of this pod."""
     held = {use.uuid: use for use in uses}
     cards = {}
     for device in node.devices:
@@ -43,7 +43,7 @@ def cards_of(node: Node, uses: Sequence[DeviceUse], pod: Pod) -> dict[str, Free]
 
 
 def phases(pod: Pod) -> list[list[int]]:
-    """The containers that run together, one list per init and the last for sidecars and apps, in spec order."""
+    """Return the containers that run together, in spec order: one list per init, then one for sidecars and apps."""
     found: list[list[int]] = []
     alive: list[int] = []
     for place, container in enumerate(pod.containers):
@@ -90,7 +90,7 @@ def legal(node: Node, uses: Sequence[DeviceUse], pod: Pod, allocation: Allocatio
 def rows_of_init(
     node: Node, uses: Sequence[DeviceUse], pod: Pod, placed: Allocation, place: int
 ) -> Iterator[tuple[DeviceRow, ...]]:
-    """Yield all rows that an init may have beside the sidecars that are placed."""
+    """Yield every row that an init may have beside the placed sidecars."""
     cards, request = cards_of(node, uses, pod), pod.containers[place].request
     taken = {at: tuple(row.uuid for row in rows) for at, rows in enumerate(placed)}
     phase = next(phase for phase in phases(pod) if phase and phase[-1] == place)

@@ -26,7 +26,7 @@ from benchmarks import placement_cp_sat, placement_oracle
 from benchmarks.placement_cases import LARGE, SMALL, Size
 from benchmarks.placement_check import Counts, Difference, Oracle, check
 
-#: So that the two sizes, and the tests, never ask the same case.
+#: Keeps the two sizes, and the tests, from asking the same case.
 _FIRST_SEED: Final = 1_000_000
 
 
@@ -37,7 +37,7 @@ class _Part(NamedTuple):
 
 
 def both(node: Node, uses: Sequence[DeviceUse], pod: Pod) -> bool:
-    """Ask both oracles, which must agree."""
+    """Ask both oracles; they must agree."""
     found = placement_oracle.exists(node, uses, pod)
     assert placement_cp_sat.exists(node, uses, pod) == found, f"the oracles differ on {node} with {uses} and {pod}"
     return found

@@ -1,7 +1,7 @@
 """Starts a server of this project as a process of its own, and ends it.
 
-It exists so that benchmarks and trials meet the extender as kube-scheduler does: over a socket, in another process.
-It must not know requests. Invariant: a server that was started is ended, also when its user fails.
+It exists so that benchmarks and trials meet the extender as kube-scheduler does: over a socket, in another process. It
+must not know requests. Invariant: every server that was started ends, also when its user fails.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _OUTPUT_BYTES: Final = 1 << 16
 
 
 class Server(NamedTuple):
-    """A running server and how it started."""
+    """A running server, and how it started."""
 
     address: Address
     pid: int
     start_seconds: float
 
     def resident_mib(self) -> int | None:
-        """The process's memory now; None where the system does not say."""
+        """Return the memory of the process now; None where the system does not say."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except OSError:
@@ -46,7 +46,7 @@ class Server(NamedTuple):
 
 
 def python(*arguments: str) -> list[str]:
-    """The command `python -m ARGUMENTS`; on Linux it ends with the thread that starts it, however that ends."""
+    """Return the command `python -m ARGUMENTS`; on Linux it ends with the thread that starts it, however that ends."""
     tie = [sys.executable, "-c", _TIED] if sys.platform == "linux" else []
     return [*tie, sys.executable, "-m", *arguments]
 
@@ -66,7 +66,7 @@ def running(arguments: Sequence[str], root: Path = ROOT) -> Iterator[Server]:
 
 @contextmanager
 def extender(clusters: Sequence[Path], root: Path = ROOT) -> Iterator[Server]:
-    """Run the extender on cluster files, on a free port; without files on its example cluster."""
+    """Run the extender on cluster files, at a free port; without files it runs on its example cluster."""
     files = [argument for path in clusters for argument in ("--cluster", str(path))]
     with running(["extender", "serve", "--port", "0", *files], root) as server:
         yield server
@@ -74,7 +74,7 @@ def extender(clusters: Sequence[Path], root: Path = ROOT) -> Iterator[Server]:
 
 def _address(process: subprocess.Popen[bytes], output: int, deadline: float) -> Address:
     while True:
-        # pread, because the process shares the file's offset.
+        # pread, because the process shares this file's offset.
         text = os.pread(output, _OUTPUT_BYTES, 0).decode(errors="replace")
         found = _LISTENS.search(text)
         if found is not None:

@@ -17,10 +17,10 @@ from benchmarks.synthetic_pods import uuid4
 
 Json = dict[str, Any]
 
-#: Smaller than any card by far, so that where it stands decides nothing.
+#: So much smaller than any card that its place decides nothing.
 _CHANGE_MIB: Final = 16
 NAMESPACE: Final = "vision"
-#: Far more than any memory of earlier questions holds.
+#: Far more questions than any memory of earlier ones holds.
 _DEMANDS: Final = 1000
 
 
@@ -122,16 +122,16 @@ class Question(NamedTuple):
     names: tuple[str, ...]
 
     def body(self, names: Sequence[str] | None = None) -> bytes:
-        """The ExtenderArgs of filter, or with the names that passed those of prioritize."""
+        """Return the ExtenderArgs of filter, or, with the names that passed, those of prioritize."""
         offered = orjson.dumps(self.names if names is None else names)
         return b'{"Pod":%b,"Nodes":null,"NodeNames":%b}' % (self.pod, offered)
 
 
 class Questions:
-    """An endless row of questions about one set of nodes."""
+    """An endless series of questions about one set of nodes."""
 
     def __init__(self, nodes: Sequence[str], asks: Sequence[Ask], seed: int, *, alike: bool = True) -> None:
-        """`alike`: all pods ask for the same, as those of one template do; else the first container's differ."""
+        """`alike`: all pods have the same requests, as those of one template do; else the first container's differ."""
         self._nodes = list(nodes)
         self._asks = list(asks)
         self._alike = alike
@@ -182,7 +182,7 @@ class Changes:
 
 
 def cards_with_room(nodes: Sequence[Json], limit: int = 500) -> list[tuple[str, str]]:
-    """(node, UUID) of cards that take one more of the small pods, from the API's list of nodes."""
+    """Return (node, UUID) of the cards that take one more small pod, from the API's list of nodes."""
     found = [
         (node["node"], card["uuid"])
         for node in nodes

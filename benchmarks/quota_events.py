@@ -1,8 +1,8 @@
 """Random edits of quotas and events of pods on a cluster, compared with the slow reference after every one of them.
 
-It exists because a namespace that is charged wrongly once stays wrong for good. It must not know how charges are kept;
-it keeps the quotas as written and the pods that it told of, and the reference counts those. Invariant: everything
-follows from the seed, so an event's number finds the difference again.
+It exists because one wrong charge of a namespace stays for good. It must not know how charges are kept; it keeps the
+quotas and pods that it showed to the cluster, and the reference counts those. Invariant: everything follows from the
+seed, so an event's number finds the difference again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ QUOTAS = ("q1", "q2", "q3")
 SIZES = {"n1": (16, 48), "n2": (16, 16, 32), "n3": (24, 24)}
 DIMENSIONS = quota_reference.DIMENSIONS
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores")
-#: More than a quota lets in, so that limits are reached as well as passed by pods that others have bound.
+#: More than a quota admits, so that limits are reached, and exceeded by pods that others have bound.
 MOST_PODS = 60
 SCOPES = (
     (),
@@ -49,15 +49,15 @@ SCOPES = (
 
 
 class World:
-    """A cluster, and beside it the quotas and the pods that it was told of."""
+    """A cluster, and beside it the quotas and pods that were shown to it."""
 
     def __init__(self) -> None:
         self.cluster = Cluster(Settings(), deletions_are_told=True)
         self.quotas: dict[tuple[str, str], Written] = {}
         self.known: dict[str, Pod] = {}
-        """Every pod that is not terminal, as it was told last."""
+        """Every pod that is not terminal, as it was last shown."""
         self.booked: dict[str, Pod] = {}
-        """Pods on a node, with their cards."""
+        """The pods on a node, with their cards."""
         self.states: dict[str, PodState] = {}
         self._charges: dict[str, tuple[Pod, Amounts]] = {}
         self.nodes = {name: node_of(name, sizes) for name, sizes in SIZES.items()}
@@ -84,7 +84,7 @@ class World:
         self.quotas.pop((namespace, name), None)
 
     def see(self, pod: Pod) -> None:
-        """Tell of a pod as the API server has it."""
+        """Show a pod as the API server has it."""
         self.cluster.registry.tell(pod, Heard.WATCH)
         state = self.states.get(pod.uid)
         if pod.terminal:
@@ -123,7 +123,7 @@ class World:
     # -- comparing --------------------------------------------------------------------------------------------------
 
     def check(self, namespaces: tuple[str, ...] = NAMESPACES) -> None:
-        """Compare what every namespace is charged, and the limits of these namespaces with all their numbers."""
+        """Compare what every namespace is charged, and for these namespaces every number of their limits."""
         for namespace in NAMESPACES:
             here = [self.charge(pod) for pod in self.booked.values() if pod.namespace == namespace]
             same(f"used of {namespace}", tuple(self.cluster.cache.used(namespace)), tuple(_sum(here)))
@@ -158,19 +158,19 @@ class World:
         return [quota for quota in self.quotas.values() if quota.namespace == namespace]
 
     def used(self, quota: Written, without: str = "") -> Amounts:
-        """What the pods that a quota counts are charged, one of them left out."""
+        """Return the charge of the pods that a quota counts, without one of them."""
         pods = self.booked.values()
         return _sum([self.charge(pod) for pod in pods if pod.uid != without and quota_reference.takes(quota, pod)])
 
     def charge(self, pod: Pod) -> Amounts:
-        """What the reference charges for a pod; computed once per object."""
+        """Return what the reference charges for a pod; computed once per object."""
         known = self._charges.get(pod.uid)
         if known is None or known[0] is not pod:
             known = self._charges[pod.uid] = pod, quota_reference.charge(pod)
         return known[1]
 
     def code(self, pod: Pod, name: str) -> Code | None:
-        """Why the reference refuses a node; None if it does not."""
+        """Return why the reference refuses a node; None if it does not."""
         if not pod.asks:
             return None
         quotas = [quota for quota in self.quotas_of(pod.namespace) if quota_reference.takes(quota, pod)]
@@ -205,7 +205,7 @@ def run(events: int, seed: int, check_every: int, progress: Callable[[int], obje
 
 
 class Driver(Chance):
-    """Draws events. Each method tells the world of one and returns the namespace concerned."""
+    """Draws events. Each method shows one to the world and returns the namespace concerned."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -249,7 +249,7 @@ class Driver(Chance):
         return pod.namespace
 
     def schedule(self) -> str:
-        """A pod is judged on one node, placed there and assumed; one that is booked is judged again."""
+        """A pod is judged on one node, placed there and assumed; a booked one is judged again."""
         world, name = self.world, self.random.choice(list(SIZES))
         pod = self.some(world.known)._replace(node=None, allocation=None)
         booked = world.booked.get(pod.uid)
@@ -311,7 +311,7 @@ class Driver(Chance):
         return pod.namespace
 
     def end(self) -> str:
-        """A pod succeeds, or its object is gone; either may be told twice, or both."""
+        """A pod succeeds, or its object is gone, or both; each may be shown twice."""
         pod = self.some(self.world.known)
         for _ in range(2 if self.chance(4) else 1):
             if self.chance(2):
@@ -321,7 +321,7 @@ class Driver(Chance):
         return pod.namespace
 
     def edit_quota(self) -> str:
-        """A quota is made, changed, shown again or taken away."""
+        """A quota is created, changed, shown again or deleted."""
         namespace, name = self.random.choice(NAMESPACES), self.random.choice(QUOTAS)
         known, world = self.world.quotas.get((namespace, name)), self.world
         kind = self.random.randrange(8)
@@ -336,7 +336,7 @@ class Driver(Chance):
     # -- objects ----------------------------------------------------------------------------------------------------
 
     def quota(self, namespace: str, name: str, known: Written | None) -> Written:
-        """Limits about as high as what is used, so that the next pod may pass them or not; a quota's scopes stay."""
+        """Return limits close to what is used, so that the next pod may pass them or not; a quota's scopes stay."""
         scopes = self.random.choice(SCOPES) if known is None else known.scopes
         around = self.world.used(Written(namespace, name, {}, scopes))
         more = {"slots": (-2, 0, 3, 6, 9), "memory": (-5, 1, 5, 9, 17, 25, 33, 50), "cores": (-5, 0, 50, 100, 200)}

@@ -1,8 +1,8 @@
 """Random events on a cache, compared with the reference after every one of them.
 
-It exists because wrong numbers come from histories that nobody writes down: events missed, doubled and out of order. It
-must not know how the cache counts; it keeps the objects that it told the cache of, and the reference counts those.
-Invariant: everything follows from the seed, so an event's number finds the difference again.
+It exists because wrong numbers come from histories that no test writes by hand: events missed, doubled and out of
+order. It must not know how the cache counts; it keeps the objects that it showed to the cache, and the reference counts
+those. Invariant: everything follows from the seed, so an event's number finds the difference again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from benchmarks.random_run import Chance, Summary, drive, same
 NODES = tuple(f"n{i:02}" for i in range(12))
 CARDS = 4
 MOST_PODS = 90
-#: Pods whose demand may come again.
+#: The number of pods whose demand may come again.
 _TEMPLATES = 6
 MEMORY = 16
 MODELS = ("NVIDIA A10", "NVIDIA A100", "Tesla T4")
 Told = TypeVar("Told")
 UNREADABLE = Invalid("annotation", "GPU", "must be uuid,type,memory,cores")
-#: The reference knows no policy that looks ahead; those have references of their own.
+#: The reference knows no policies that look ahead; they have references of their own.
 _NODE_POLICIES = [policy for policy in NodePolicy if not policy.looks_ahead]
 CARD_POLICIES = ("spread", "spread", "binpack", "binpack,numa", "mutex", "numa", "mutex,binpack")
 
@@ -69,7 +69,7 @@ class NodeNumbers(NamedTuple):
 
 
 class World:
-    """A cache, and beside it the objects that it was told of."""
+    """A cache, and beside it the objects that were shown to it."""
 
     def __init__(self) -> None:
         self.cache = Cache()
@@ -107,7 +107,7 @@ class World:
             self._release(uid)
 
     def see_pod(self, pod: Pod) -> None:
-        """Tell of a pod as the watch shows it."""
+        """Show a pod as the watch does."""
         self.cache.update_pod(record_pod(pod))
         known, state = self.pods.get(pod.uid), self.states.get(pod.uid)
         if pod.terminal or (pod.node is None and state is PodState.ADDED):
@@ -172,7 +172,7 @@ def readable(pod: Pod) -> bool:
 
 
 def numbers(cache: Cache, snapshot: Snapshot, name: str) -> NodeNumbers | None:
-    """Return what the cache has of a node."""
+    """Return what the cache says of a node."""
     row = snapshot.rows.get(name)
     if row is None:
         return None
@@ -201,7 +201,7 @@ def numbers(cache: Cache, snapshot: Snapshot, name: str) -> NodeNumbers | None:
 
 
 def expected_numbers(state: reference_state.NodeState) -> NodeNumbers:
-    """Return what the reference has of a node."""
+    """Return what the reference says of a node."""
     cards = {}
     cordoned = frozenset() if state.node is None else state.node.cordoned
     for uuid, card in state.cards.items():
@@ -244,7 +244,7 @@ def run(events: int, seed: int, check_every: int, progress: Callable[[int], obje
 
 
 class Driver(Chance):
-    """Draws events. Each method tells the world of one and returns the nodes concerned."""
+    """Draws events. Each method shows one to the world and returns the nodes concerned."""
 
     def __init__(self, seed: int, world: World | None = None) -> None:
         super().__init__(seed)
@@ -298,7 +298,7 @@ class Driver(Chance):
         pod = self.new_pod()
         snapshot = self.world.cache.snapshot()
         rows = snapshot.rows_of(NODES)
-        # Only who asks about most rows is answered from earlier verdicts.
+        # Only a question about most rows is answered from earlier verdicts.
         repeated = np.tile(rows, snapshot.columns // len(rows))
         verdict = filter_nodes(snapshot, pod, repeated, verdicts=self.verdicts).of(np.arange(len(rows)))
         for at in self.random.sample(range(len(NODES)), 2):
@@ -317,13 +317,13 @@ class Driver(Chance):
         return {name}
 
     def ask_again(self) -> set[str]:
-        """A pod that is booked is asked about; its own booking must not count."""
+        """A booked pod is asked about again; its own booking must not count."""
         pod, cache = self.some_pod(), self.world.cache
         name, snapshot = str(pod.node), cache.snapshot()
         verdict = filter_nodes(snapshot, pod, snapshot.rows_of([name]), cache.own_row(pod.uid))
         self.compare(pod, name, verdict, 0)
         if verdict.feasible[0] and name in cache.nodes:
-            # A pod that asks for nothing fits a node that is gone as well, but there is no row to place it on.
+            # A pod that asks for nothing also fits a node that is gone, but there is no row to place it on.
             self.allocated(cache.node_without(pod.uid), pod, name)
         return set()
 
@@ -362,7 +362,7 @@ class Driver(Chance):
         return {str(pod.node)}
 
     def change(self) -> set[str]:
-        """The pod's status, its annotation or even its node is another one, or its bind is tried again."""
+        """The pod's status, its annotation or even its node changes, or its bind is tried again."""
         pod, kind = self.some_pod(), self.random.randrange(20)
         touched, event = {str(pod.node)}, self.world.see_pod
         if kind < 12:
@@ -380,7 +380,7 @@ class Driver(Chance):
         return touched | {str(pod.node)}
 
     def end(self) -> set[str]:
-        """The pod succeeded, its bind was refused, or its object is gone; its name may have a new pod already."""
+        """The pod succeeds, its bind is refused, or its object is gone; a new pod may already have its name."""
         pod = self.some_pod()
         kind = self.random.randrange(8)
         if kind < 3:
@@ -394,7 +394,7 @@ class Driver(Chance):
         return {str(pod.node)}
 
     def change_node(self) -> set[str]:
-        """A node is registered anew, loses or regains cards, or goes away."""
+        """A node registers anew, loses or regains cards, or goes away."""
         name = self.random.choice(NODES)
         if self.chance(10):
             self.tell(self.world.remove_node, name)
@@ -405,7 +405,7 @@ class Driver(Chance):
     # -- objects -------------------------------------------------------------------------------------------------------
 
     def node(self, name: str) -> Node:
-        """Mostly whole cards of a few sizes; now and then one is missing, sick, cordoned or doubled."""
+        """Return a node: mostly healthy cards of a few sizes, now and then one missing, sick, cordoned or doubled."""
         uuids = [f"GPU-{name}-{i}" for i in range(CARDS) if not self.chance(12)] + ["GPU-roaming"] * self.chance(12)
         cards = [self.device(uuid, index) for index, uuid in enumerate(uuids)]
         cordoned, doubled = (frozenset(uuid for uuid in uuids if self.chance(25)) for _ in range(2))
@@ -422,7 +422,7 @@ class Driver(Chance):
     def new_pod(self) -> Pod:
         self.serial += 1
         if self.templates and self.chance(2):
-            # Of a demand that comes again only the nodes that changed are judged.
+            # For a demand that comes again, only changed nodes are judged.
             return self.random.choice(self.templates)._replace(uid=f"u{self.serial}", name=f"p{self.serial}")
         pod = self.pod_of_its_own()
         self.templates.append(pod)
@@ -453,7 +453,7 @@ class Driver(Chance):
         if self.chance(6):
             return self.unreadable()
         rows = []
-        # Now and then there are rows of which nobody can tell whose they are.
+        # Now and then nothing tells which container a row belongs to.
         for _ in range(len(pod.containers) + self.chance(8)):
             uuids = self.random.sample(self.uuids(str(pod.node)), self.random.randint(0, 2))
             cores = self.random.choice((0, 10, 20, 100 if self.chance(4) else 5))

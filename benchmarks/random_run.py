@@ -1,7 +1,7 @@
 """Sends random events one after another, and stops at the first difference from the reference.
 
-It exists so that each world of events says only what its events are and what is compared. It must not know either.
-Invariant: everything follows from the seed, so an event's number finds the difference again.
+It exists so that each world of events defines only its events and its comparisons. It must not know either. Invariant:
+everything follows from the seed, so an event's number finds the difference again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Event = TypeVar("Event")
 
 
 class Difference(Exception):
-    """The code and the reference do not agree."""
+    """The code and the reference disagree."""
 
 
 @dataclass
@@ -32,10 +32,10 @@ class Summary:
 
 
 class Driver(Protocol):
-    """Draws events and tells a world of them."""
+    """Draws events and shows them to a world."""
 
     def step(self) -> str:
-        """Send one event and compare what it concerns; the kind of the event."""
+        """Send one event and compare what it concerns; returns the event's kind."""
         ...
 
     def check(self) -> None:
@@ -48,7 +48,7 @@ class Driver(Protocol):
 
 
 class Chance:
-    """Where all chance of a run comes from."""
+    """The only source of chance in a run."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -58,14 +58,14 @@ class Chance:
         return self.random.randrange(one_in) == 0
 
     def kind(self, weights: dict[Callable[[], Event], int]) -> Callable[[], Event]:
-        """One of these events."""
+        """Return one of these events."""
         return self.random.choices([*weights], [*weights.values()])[0]
 
 
 def drive(
     driver: Driver, seed: int, events: int, check_every: int, progress: Callable[[int], object] | None = None
 ) -> Summary:
-    """Send that many events; what each concerns is compared after it, everything after each `check_every`.
+    """Send that many events; compare what each concerns right after it, and everything after each `check_every`.
 
     `progress` is called with the number of events so far.
     """

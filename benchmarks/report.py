@@ -1,7 +1,7 @@
 """Shows what a run measured: tables for a terminal, JSON for a file.
 
-It exists so that figures are read with what they were measured on. It must not measure or judge.
-Invariant: the JSON holds every number that the tables show, as integers where they are times.
+It exists so that figures stand beside what they were measured on. It must not measure or judge. Invariant: the JSON
+holds every number that the tables show, as integers where they are times.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Machine(NamedTuple):
 
 
 class Started(NamedTuple):
-    """How an extender came up on its cluster."""
+    """How an extender started on its cluster."""
 
     nodes: int
     cards: int
@@ -114,7 +114,7 @@ def _pairs(rows: Sequence[Figures]) -> Table:
 
 
 def _to_echo(row: Figures, server: str) -> float:
-    """The ratio of medians; of filter alone where prioritize was not called because no node passed."""
+    """Return the ratio of medians; of filter alone where no node passed, so that prioritize was not called."""
     part = PAIR if PRIORITIZE in row.summaries[server] else FILTER
     return row.summaries[server][part].p50_us / row.summaries[ECHO][part].p50_us
 
@@ -171,7 +171,7 @@ def _median_and_tail(summary: Summary | None) -> list[str]:
 
 
 def _order(server: str) -> tuple[int, str]:
-    """The extender first, the yardstick last."""
+    """Sort the extender first and the yardstick last."""
     return {EXTENDER: 0, ECHO: 2}.get(server, 1), server
 
 

@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -39,7 +40,8 @@ from tests.virtual_time import until
 ROOT = Path(__file__).resolve().parents[1]
 REPLICAS = 3
 NODES = 60
-FLAGS = ("--port=0", "--lock-mode=none", "--shutdown-delay=5", "--log-level=warning")
+#: As the manifests have it: longer than endpoints take to be withdrawn.
+FLAGS = ("--shutdown-delay=5",)
 POD_MIB, CARD_MIB = 100, 100_000
 RETRY_SECONDS = 0.2
 
@@ -47,16 +49,16 @@ RETRY_SECONDS = 0.2
 class Replica:
     """One process."""
 
-    def __init__(self, name: str, code: Path, kubeconfig: Path, version: str) -> None:
+    def __init__(self, name: str, code: Path, kubeconfig: Path, version: str, flags: Sequence[str] = FLAGS) -> None:
         self.name, self.version = name, version
         self.url = ""
-        self.leads = False
-        self._code, self._kubeconfig = code, kubeconfig
+        self._code, self._kubeconfig, self._flags = code, kubeconfig, flags
         self._stack = AsyncExitStack()
 
     async def start(self) -> None:
         environment = os.environ | {"PYTHONPATH": str(self._code), "POD_NAME": self.name}
-        command = [sys.executable, "-P", "-m", "extender", "serve", f"--kubeconfig={self._kubeconfig}", *FLAGS]
+        serve = ["serve", f"--kubeconfig={self._kubeconfig}", "--port=0", "--lock-mode=none", "--log-level=warning"]
+        command = [sys.executable, "-P", "-m", "extender", *serve, *self._flags]
         self._process = await asyncio.create_subprocess_exec(
             *command, cwd=self._code, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
         )
@@ -79,6 +81,8 @@ class Replica:
 
     async def post(self, verb: str, body: object) -> dict[str, Any]:
         """An answer, an Error where there is none."""
+        if self.session.closed:
+            return {"Error": "no answer: ended"}
         try:
             async with self.session.post(f"/{verb}", data=orjson.dumps(body)) as response:
                 answer: dict[str, Any] = orjson.loads(await response.read())

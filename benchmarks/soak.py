@@ -1,8 +1,8 @@
-"""Sends random events for as long as asked and compares every step with the reference; optionally hypothesis as well.
+"""Sends random events for as long as asked and compares every step with the reference; optionally runs hypothesis too.
 
 It exists because rare histories need many events. It must not know what an event is; see `random_events` for cards and
-`quota_events` for what namespaces are charged. Invariant: a difference ends the run with the seed and the event that
-find it again.
+`quota_events` for charges of namespaces. Invariant: a difference ends the run with the seed and the event that find it
+again.
 
     python -m benchmarks.soak [--of cards|quotas] [--events 1000000] [--seed N] [-o docs/soak.json]
 """
@@ -79,7 +79,7 @@ def _events(world: str, events: int, seed: int) -> Summary:
 
 
 def _hypothesis(examples: int) -> int:
-    """Return pytest's exit status."""
+    """Run the property tests; returns pytest's exit status."""
     here = Path(__file__).resolve().parents[1]
     environment = os.environ | {"HYPOTHESIS_PROFILE": "soak", "HYPOTHESIS_EXAMPLES": str(examples)}
     tests = [f"tests/accounting/{name}" for name in TESTS]

@@ -1,9 +1,9 @@
 """Writes a synthetic cluster as `kubectl get nodes,pods,resourcequotas -A -o json` would, from a seed.
 
-It exists so that benchmarks and trials have clusters of any size that nobody's data went into.
-It must not import `accounting`: a cluster that shared the code under test would hide its faults.
-Invariant: no card is ever over-committed, counting every pod at its peak and an exclusive row alone on its card;
-the same arguments give the same bytes, and more pods extend the same cluster.
+It exists so that benchmarks and trials have clusters of any size, without anybody's data. It must not import
+`accounting`: a cluster that shared the code under test would hide its faults. Invariant: no card is ever
+over-committed, counting every pod at its peak and an exclusive row alone on its card; the same arguments give the same
+bytes, and more pods extend the same cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_POD_BYTES: Final = 1 << 20
 
 
 class ArgumentError(ValueError):
-    """An argument out of its range."""
+    """An argument is out of range."""
 
     def __init__(self, field: str, value: object, why: str) -> None:
         super().__init__(f"{field}: {value}: {why}")
@@ -66,7 +66,7 @@ class Node(NamedTuple):
 
 
 class Room:
-    """The free slots, memory and cores of every card, flat: card `c` of node `n` is at n * cards + c."""
+    """The free slots, memory and cores of every card, in flat arrays: card `c` of node `n` is at n * cards + c."""
 
     def __init__(self, nodes: Sequence[Node], cards: int) -> None:
         self.nodes = nodes
@@ -77,7 +77,7 @@ class Room:
         self.cores = [CORES] * (len(nodes) * cards)
 
     def fits(self, at: int, need: sp.Need) -> bool:
-        """Whether the card takes the need. One whose cores are all asked for takes no row with cores 0."""
+        """Whether the card has room for the need. A card whose cores are all taken has none for a row with cores 0."""
         return (
             self.slots[at] >= (SLOTS if need.unused else need.use.slots)
             and self.memory_mib[at] >= need.use.memory_mib
@@ -85,7 +85,7 @@ class Room:
         )
 
     def find(self, rng: random.Random, node: int, plans: Sequence[sp.Plan]) -> dict[int, sp.Need] | None:
-        """A card for every role, looked for from a random card on; None if one role finds none."""
+        """Return a card for every role, searching from a random card on; None if a role finds none."""
         first = node * self.cards
         start = rng.randrange(self.cards)
         chosen: dict[int, sp.Need] = {}
@@ -128,7 +128,7 @@ class Room:
 
 
 class Shape(NamedTuple):
-    """How large pods are: at least so many containers, and at least so many bytes of JSON. 0: as they are drawn."""
+    """The least size of pods: in containers, and in bytes of JSON. 0: as they are drawn."""
 
     containers: int = 0
     pod_bytes: int = 0
@@ -145,7 +145,7 @@ def generate(
     progress: Callable[[int], None] | None = None,
     shape: Shape = AS_DRAWN,
 ) -> Iterator[dict[str, Any]]:
-    """The objects one by one: nodes, bound pods, quotas. There are fewer pods than asked once the cards are full.
+    """Yield nodes, bound pods and quotas. There are fewer pods than asked for once the cards are full.
 
     `progress` is called with the number of objects so far. A bad argument raises ArgumentError at the call itself.
     """
@@ -228,7 +228,7 @@ def node_object(rng: random.Random, node: Node, number: int) -> sp.Object:
 
 
 def register(rng: random.Random, node: Node) -> str:
-    """The cards as the device plugin writes them: zero values absent, in no order."""
+    """Return the cards as the device plugin writes them: without zero values, in no order."""
     cards = []
     for index, uuid in enumerate(node.uuids):
         card: sp.Object = {
@@ -281,7 +281,7 @@ def _node_status(node: Node, number: int, created: str) -> sp.Object:
 
 
 def quota_object(rng: random.Random, namespace: str, pods: int, used: sp.Use, hard: sp.Use) -> sp.Object:
-    """A namespace's quota; the API server itself counts only `pods` and `requests.` of it."""
+    """Return a namespace's quota. The API server itself counts only its `pods` and `requests.`."""
     limits = {
         "limits.nvidia.com/gpucores": sp.quantity(hard.cores),
         "limits.nvidia.com/gpumem": sp.quantity(hard.memory_mib),
@@ -301,7 +301,7 @@ def quota_object(rng: random.Random, namespace: str, pods: int, used: sp.Use, ha
 
 
 def write(objects: Iterable[sp.Object], sink: BinaryIO) -> int:
-    """Write the List, one object a line, and say how many pods it has."""
+    """Write the List, one object on each line; returns how many pods it has."""
     pods = 0
     sink.write(b'{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[')
     for number, item in enumerate(objects):
@@ -375,7 +375,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(output: str, *, nodes: int, pods: int, seed: int, cards: int, containers: int, pod_bytes: int) -> int:
     shape = Shape(containers, pod_bytes)
-    generate(nodes, pods, seed, cards, shape=shape)  # so that a bad argument leaves the file alone
+    generate(nodes, pods, seed, cards, shape=shape)  # a bad argument must leave the file alone
     with (
         open(sys.stdout.fileno() if output == "-" else output, "wb", closefd=output != "-") as sink,
         progress_on_stderr(nodes + pods + len(sp.NAMESPACES)) as progress,

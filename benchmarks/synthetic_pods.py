@@ -27,7 +27,7 @@ _PENDING: Final = frozenset({"initializing", "crashing", "creating"})
 
 
 class Use(NamedTuple):
-    """Slots, MiB and percent of cores."""
+    """Slots, MiB, and cores in percent."""
 
     slots: int
     memory_mib: int
@@ -35,7 +35,7 @@ class Use(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One container. A role is one of the pod's cards by number, before the real card is known."""
+    """One container. A role is the number of one of the pod's cards, before the real card is known."""
 
     kind: Kind
     name: str
@@ -45,14 +45,14 @@ class Plan(NamedTuple):
     cores: int = 0
 
     def row(self, card_mib: int) -> Use:
-        """What the container uses on each of its cards; MiB in whole hundreds, as people ask."""
+        """Return what the container uses on each of its cards; MiB in whole hundreds, as people ask for them."""
         if self.sixteenths:
             return Use(1, card_mib * self.sixteenths // 1600 * 100, self.cores)
         return Use(1, card_mib * self.percent // 100, self.cores)
 
 
 class Need(NamedTuple):
-    """What a card must offer. `unused`: for an exclusive row; `spare_core`: for a row with cores 0."""
+    """What a card must offer. `unused`: by an exclusive row; `spare_core`: by a row with cores 0."""
 
     use: Use
     unused: bool
@@ -60,7 +60,7 @@ class Need(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """A pod that has been drawn but not placed."""
+    """A pod that is drawn but not yet placed."""
 
     namespace: str
     plans: tuple[Plan, ...]
@@ -128,7 +128,7 @@ SMALLEST: Final = (_SERVER._replace(sixteenths=1),)
 
 
 def with_containers(plans: tuple[Plan, ...], least: int) -> tuple[Plan, ...]:
-    """The plans with as many more apps as it takes to have `least`; each takes a little of the pod's first card.
+    """Return the plans with enough more apps to have `least`; each takes a little of the pod's first card.
 
     Beside an exclusive row they take nothing.
     """
@@ -139,7 +139,7 @@ def with_containers(plans: tuple[Plan, ...], least: int) -> tuple[Plan, ...]:
 
 
 def draw_pod(rng: Random) -> Pod:
-    """A pod that has no place yet."""
+    """Draw a pod that has no place yet."""
     shape = rng.choices(tuple(_SHAPES), tuple(_SHAPES.values()))[0]
     state = rng.choices(tuple(_STATES), tuple(_STATES.values()))[0]
     if state in ("initializing", "crashing") and all(plan.kind != "init" for plan in shape):
@@ -159,7 +159,7 @@ def _sized(rng: Random, plan: Plan, *, beside_exclusive: bool) -> Plan:
 
 
 def peak(rows: Iterable[tuple[Kind, Use]]) -> Use:
-    """The most that rows in spec order hold at one time, each number by itself."""
+    """Return the most that rows in spec order hold at one time, each number by itself."""
     highest = sidecars = apps = Use(0, 0, 0)
     for kind, row in rows:
         if kind == "app":
@@ -180,7 +180,7 @@ def _max(a: Use, b: Use) -> Use:
 
 
 def needs(plans: Sequence[Plan], card_mib: int) -> list[Need]:
-    """What the card of each role must offer."""
+    """Return what the card of each role must offer."""
     rows = [(plan, plan.row(card_mib)) for plan in plans]
     found = []
     for role in range(1 + max(max(plan.roles, default=0) for plan in plans)):
@@ -191,7 +191,7 @@ def needs(plans: Sequence[Plan], card_mib: int) -> list[Need]:
 
 
 def total_peak(plans: Sequence[Plan], card_mib: int) -> Use:
-    """The pod's total without cards: count, MiB and cores."""
+    """Return the pod's total, regardless of cards: count, MiB and cores."""
     rows = ((plan.kind, len(plan.roles), plan.row(card_mib)) for plan in plans)
     return peak((kind, Use(count, count * row.memory_mib, count * row.cores)) for kind, count, row in rows)
 
@@ -202,12 +202,12 @@ def uuid4(rng: Random) -> str:
 
 
 def timestamp(seconds: int) -> str:
-    """Seconds since the epoch as the API server writes them."""
+    """Return seconds since the epoch as the API server writes them."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def quantity(value: int) -> str:
-    """An integer in the API server's canonical form: 3000 is `3k`, 2048 stays."""
+    """Return an integer in the API server's canonical form: 3000 is `3k`, 2048 stays."""
     for suffix in ("", "k", "M", "G", "T"):
         if value == 0 or value % 1000:
             return f"{value}{suffix}"
@@ -216,7 +216,7 @@ def quantity(value: int) -> str:
 
 
 def pod_object(rng: Random, pod: Pod, place: Place, number: int) -> Object:
-    """The whole Pod; `number` makes its name unique."""
+    """Return the whole Pod; `number` makes its name unique."""
     recent = pod.state in _PENDING
     age_seconds = rng.randrange(300, 900) if recent else rng.randrange(2 * DAY_SECONDS, 30 * DAY_SECONDS)
     created = NOW_SECONDS - age_seconds
@@ -230,7 +230,7 @@ def pod_object(rng: Random, pod: Pod, place: Place, number: int) -> Object:
 
 
 def pad(pod: Object, least_bytes: int) -> Object:
-    """The pod with what makes real ones large: managedFields, until its JSON has that many bytes."""
+    """Return the pod with managedFields, which make real ones large, until its JSON has that many bytes."""
     managers: list[Object] = []
     missing = least_bytes - len(orjson.dumps(pod))
     while missing > 0:
@@ -241,7 +241,7 @@ def pad(pod: Object, least_bytes: int) -> Object:
 
 
 def _manager(number: int) -> Object:
-    """What one writer owns: small objects in small objects."""
+    """Return the fields of one writer: small objects in small objects."""
     owned: Object = {f'k:{{"type":"Condition{one}"}}': {".": {}, "f:status": {}, "f:type": {}} for one in range(6)}
     return {
         "manager": f"controller-{number}",
@@ -347,7 +347,7 @@ def _resources(plan: Plan, card_mib: int) -> dict[str, str]:
     limits = {"cpu": str(count), "memory": f"{4 * count}Gi", "nvidia.com/gpu": str(count)}
     if plan.sixteenths:
         limits["nvidia.com/gpumem"] = quantity(plan.row(card_mib).memory_mib)
-    elif plan.percent < WHOLE:  # without either the container gets the whole memory
+    elif plan.percent < WHOLE:  # with neither, the container gets the whole memory
         limits["nvidia.com/gpumem-percentage"] = str(plan.percent)
     return limits | {"nvidia.com/gpucores": str(plan.cores)} if plan.cores else limits
 
@@ -373,7 +373,7 @@ def _status(rng: Random, pod: Pod, number: int, created: int) -> Object:
 
 
 def _container_statuses(rng: Random, pod: Pod, seconds: int) -> list[Object]:
-    """The statuses in spec order, of a kubelet that has come as far as container `reached`."""
+    """Return the statuses in spec order, of a kubelet that has got as far as container `reached`."""
     reached = len(pod.plans)
     if pod.state == "creating":
         reached = -1

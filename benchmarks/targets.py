@@ -1,7 +1,7 @@
-"""The times that the project wants to reach, and whether a run reached them.
+"""The target times of the project, and whether a run met them.
 
-It exists so that the numbers stand in one place. It must not measure or print. Invariant: a target is judged only on a
-cluster of the size that it is about; nothing depends on whether it is met.
+It exists so that the targets stand in one place. It must not measure or print. Invariant: a target is judged only on a
+cluster of its own size; nothing depends on whether it is met.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GROWTH: Final = {LARGE: 1.2}
 
 
 class Target(NamedTuple):
-    """What was measured, and the limit; None where there is none and the number is only good to know."""
+    """What was measured, and its limit; None where the number is only for information."""
 
     what: str
     unit: str
@@ -38,7 +38,7 @@ class Target(NamedTuple):
 
 
 def judge(rows: Sequence[Figures], steps: Sequence[Step]) -> list[Target]:
-    """Every target that the figures allow to judge, and the ratios between them."""
+    """Return every target that the figures can judge, and the ratios between them."""
     return [*(target for row in rows for target in _of_row(row)), *_growths(rows), *_of_steps(steps)]
 
 
@@ -53,7 +53,7 @@ def _of_row(row: Figures) -> Iterator[Target]:
 
 
 def _growths(rows: Sequence[Figures]) -> Iterator[Target]:
-    """p50 with pods to that without any, on the same number of nodes."""
+    """Return the ratios of p50 with pods to p50 without any, on the same number of nodes."""
     plain = sorted((row for row in rows if row.kind is Kind.NEW), key=lambda row: row.size)
     for empty, full in pairwise(plain):
         if empty.nodes == full.nodes and not empty.size.pods:
@@ -62,7 +62,7 @@ def _growths(rows: Sequence[Figures]) -> Iterator[Target]:
 
 
 def _of_steps(steps: Sequence[Step]) -> Iterator[Target]:
-    """How much longer the reference takes than the fast code on the same cluster."""
+    """Return how much longer the reference takes than the fast code on the same cluster."""
     for fast, slow in pairwise(steps):
         if slow.function == f"reference.{fast.function}":
             what = f"{slow.nodes:,} nodes, {slow.pods:,} pods: {slow.function} to {fast.function}"

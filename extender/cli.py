@@ -1,50 +1,28 @@
-"""The command line: the commands, and the options of `serve`, on which all parts of the program depend.
+"""The command line: the commands.
 
-It must not do the work; each command is a module of `commands`, which also has its options. Invariant: exit status 0
-means answered, 1 that verify found problems or explain found no node, 2 bad input, with nothing on standard output and
-one line on standard error.
+It must not do the work; each command is a module of `commands`, which also has its options. Only the module of the
+command that is asked for is loaded: `account` must not wait for the Kubernetes client. Invariant: exit status 0 means
+answered, 1 that verify found problems or explain found no node, 2 bad input, with nothing on standard output and one
+line on standard error.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from extender import __version__
-from extender.admission.settings import AdmissionSettings, NearMiss, OtherScheduler, Privileged
-from extender.commands import (
-    account,
-    certs,
-    defaults,
-    explain,
-    replay,
-    scheduler_config,
-    serve,
-    simulate,
-    usage,
-    verify,
-    webhooks,
-)
-from extender.commands.arguments import (
-    add_launcher_account,
-    add_logs,
-    add_trusted_account,
-    namespace,
-    natural,
-    object_name,
-    path,
-    port,
-    seconds,
-)
+from extender.commands import defaults
 from extender.commands.defaults import settings_of, with_config
 from extender.commands.vendor_config import VendorConfig, read_vendor_config
-from extender.config import ServerSettings
 from extender.convert import InputError
 from extender.printable import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser(given[0] if given else "").parse_args(given)
     try:
         config = VendorConfig() if arguments.vendor_config is None else read_vendor_config(arguments.vendor_config)
         for ignored in config.ignored:
@@ -68,26 +46,36 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def _parser() -> argparse.ArgumentParser:
+#: Name, text, and what is shown of the options that most commands share.
+_COMMANDS = (
+    ("serve", "run the extender", defaults.ALL),
+    ("account", "what a pod holds", defaults.REQUESTS | defaults.RESOURCE_NAMES),
+    ("explain", "which nodes take a pod, and why not", defaults.ALL),
+    ("simulate", "replay a workload and report packing", defaults.ALL - defaults.POLICIES),
+    (
+        "verify",
+        "recompute all usage and list what is wrong",
+        defaults.REQUESTS | defaults.RESOURCE_NAMES | defaults.NODES,
+    ),
+    ("webhooks", "print the webhook configurations", defaults.RESOURCE_NAMES),
+    ("certs", "make or renew the webhook port's certificate", frozenset[str]()),
+    ("scheduler-config", "print kube-scheduler's configuration", defaults.RESOURCE_NAMES),
+    ("replay", "feed a journal to a fresh cluster", defaults.ALL - defaults.EXPECTED_WORKLOAD),
+)
+_MODULES = {"serve": "serve_options", "scheduler-config": "scheduler_config"}
+
+
+def _parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line. `only`: the command whose options are needed; None: all of them."""
     parser = _Parser(prog="gpu-extender", description="kube-scheduler extender for shared GPUs")
     parser.add_argument("--version", action="version", version=f"gpu-extender {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    requests, names = defaults.REQUESTS | defaults.RESOURCE_NAMES, defaults.RESOURCE_NAMES
-    for name, text, add, shown in (
-        ("serve", "run the extender", _add_serve, defaults.ALL),
-        ("account", "what a pod holds", account.add_options, requests),
-        ("explain", "which nodes take a pod, and why not", explain.add_options, defaults.ALL),
-        ("simulate", "replay a workload and report packing", simulate.add_options, defaults.ALL - defaults.POLICIES),
-        ("verify", "recompute all usage and list what is wrong", verify.add_options, requests | defaults.NODES),
-        ("webhooks", "print the webhook configurations", webhooks.add_options, names),
-        ("certs", "make or renew the webhook port's certificate", certs.add_options, frozenset[str]()),
-        ("scheduler-config", "print kube-scheduler's configuration", scheduler_config.add_options, names),
-        ("replay", "feed a journal to a fresh cluster", replay.add_options, defaults.ALL - defaults.EXPECTED_WORKLOAD),
-    ):
+    for name, text, shown in _COMMANDS:
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        add(command)
-        # Behind the options of the command itself, which matter more.
-        defaults.add_defaults(command, shown)
+        if only in (None, name):
+            import_module(f"extender.commands.{_MODULES.get(name, name)}").add_options(command)
+            # Behind the options of the command itself, which matter more.
+            defaults.add_defaults(command, shown)
     completion = commands.add_parser("completion", help="print a script that completes this command")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="your shell")
     completion.set_defaults(run=lambda arguments, _settings: _completion(arguments.shell))
@@ -100,182 +88,3 @@ def _completion(shell: str) -> int:
 
     sys.stdout.write(shtab.complete(_parser(), shell) + "\n")
     return 0
-
-
-def _add_serve(parser: argparse.ArgumentParser) -> None:
-    server = ServerSettings()
-    parser.add_argument(
-        "--cluster", action="append", default=[], metavar="FILE", help="cluster dump, repeatable; default: an example"
-    )
-    parser.add_argument("--bind-address", default=server.bind_address, help=f"default: {server.bind_address}")
-    parser.add_argument("--port", type=port, default=server.port, help=f"default: {server.port}; 0: any that is free")
-    add_logs(parser)
-    parser.add_argument(
-        "--allow-writes",
-        action="store_true",
-        help="let requests replace and delete pods that came from --cluster files",
-    )
-    _add_live(parser)
-    serve.add_metrics(parser)
-    usage.add_usage(parser)
-    _add_webhooks_port(parser, server)
-    _add_admission(parser)
-    parser.set_defaults(run=serve.run)
-
-
-def _add_live(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("live cluster")
-    group.add_argument("--kubeconfig", type=path, metavar="FILE", help="follow the API server of this kubeconfig")
-    group.add_argument("--in-cluster", action="store_true", help="follow the API server by the pod's service account")
-    group.add_argument("--lock-mode", choices=["hami", "none"], default="hami", help="node lock for HAMi's plugin")
-    group.add_argument("--http-timeout", type=seconds, default=10.0, metavar="SECONDS", help="as in the stanza")
-    group.add_argument(
-        "--claims",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="keep room where pods that passed filter will probably go; default: on",
-    )
-    group.add_argument(
-        "--leader-elect",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="write only while this replica holds the Lease; default: on",
-    )
-    group.add_argument("--follow-lease", action="store_true", help="lead when this host's kube-scheduler does")
-    group.add_argument(
-        "--lease-namespace", type=namespace, default="kube-system", metavar="NAME", help="default: kube-system"
-    )
-    group.add_argument(
-        "--lease-name",
-        type=object_name,
-        metavar="NAME",
-        help="default: gpu-extender; with --follow-lease: kube-scheduler",
-    )
-    group.add_argument("--lease-duration", type=seconds, default=6.0, metavar="SECONDS", help="default: 6")
-    group.add_argument(
-        "--lease-retry", type=seconds, default=2.0, metavar="SECONDS", help="between two renewals; default: 2"
-    )
-    group.add_argument(
-        "--leader-label",
-        action="store_true",
-        help="label this pod gpu-extender.io/role=leader while it leads, for a Service of the verbs",
-    )
-    group.add_argument(
-        "--predecessor-lock",
-        type=path,
-        metavar="FILE",
-        help="in the pod's own volume: shows that the process before has ended, so that nobody waits for its lease",
-    )
-    group.add_argument(
-        "--shutdown-delay",
-        type=seconds,
-        default=0.0,
-        metavar="SECONDS",
-        help="not ready for so long before connections are closed; default: 0",
-    )
-    group.add_argument("--journal", metavar="FILE", help="append every call and event, for `replay`")
-    _add_preemption(parser)
-
-
-def _add_preemption(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("preemption on a live cluster")
-    group.add_argument(
-        "--preemption",
-        choices=["verb", "evict"],
-        default="verb",
-        help="verb: only say whom kube-scheduler should evict; evict: where it never asks, evict; default: verb",
-    )
-    group.add_argument(
-        "--preemption-timeout",
-        type=seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="after which a preemption that has not helped is given up; default: 300",
-    )
-    group.add_argument(
-        "--preemption-evictions-per-minute",
-        type=natural,
-        default=30,
-        metavar="N",
-        help="at most so many evictions in any minute; default: 30",
-    )
-    group.add_argument(
-        "--preemption-stop-file",
-        type=path,
-        metavar="FILE",
-        help="nobody is evicted while this file exists",
-    )
-
-
-def _add_webhooks_port(parser: argparse.ArgumentParser, server: ServerSettings) -> None:
-    group = parser.add_argument_group("webhook port, served by TLS if there is a certificate; clients of all ports")
-    group.add_argument("--tls-cert-file", type=path, metavar="FILE", help="PEM; read again when it changes")
-    group.add_argument("--tls-private-key-file", type=path, metavar="FILE", help="PEM")
-    group.add_argument(
-        "--webhook-bind-address",
-        default=server.webhook_bind_address,
-        help=f"default: {server.webhook_bind_address}",
-    )
-    group.add_argument("--webhook-port", type=port, default=server.webhook_port, help=f"default: {server.webhook_port}")
-    group.add_argument(
-        "--webhook-client-ca", type=path, metavar="FILE", help="PEM; let in API servers with a certificate of it only"
-    )
-    group.add_argument(
-        "--verbs-client-ca", type=path, metavar="FILE", help="PEM; verbs by TLS, for clients with a certificate of it"
-    )
-    group.add_argument(
-        "--api-bind-address", default=server.api_bind_address, help="where the port of the lists listens"
-    )
-    group.add_argument(
-        "--api-port",
-        type=port,
-        metavar="PORT",
-        help="a port for the page, /api/v1 and /metrics alone; off loopback by TLS, for holders of a bearer token",
-    )
-
-
-def _add_admission(parser: argparse.ArgumentParser) -> None:
-    defaults = AdmissionSettings()
-    group = parser.add_argument_group("admission")
-    group.add_argument(
-        "--scheduler-name",
-        type=object_name,
-        default=defaults.scheduler_name,
-        metavar="NAME",
-        help="given to pods with a share",
-    )
-    group.add_argument(
-        "--other-schedulers",
-        choices=[each.value for each in OtherScheduler],
-        default=defaults.other_scheduler.value,
-        help="what becomes of pods with a share that name another scheduler",
-    )
-    group.add_argument(
-        "--replace-default-scheduler",
-        action=argparse.BooleanOptionalAction,
-        default=defaults.replace_default_scheduler,
-        help="take default-scheduler for no scheduler",
-    )
-    group.add_argument(
-        "--default-gpu-count",
-        type=natural,
-        metavar="N",
-        help=f"cards of a container that asks for memory or cores only; default {defaults.default_count}, 0: denied",
-    )
-    group.add_argument(
-        "--privileged",
-        choices=[each.value for each in Privileged],
-        default=defaults.privileged.value,
-        help="pods with a share and a privileged container; exclusive: only whole cards",
-    )
-    group.add_argument(
-        "--near-miss",
-        choices=[each.value for each in NearMiss],
-        default=defaults.near_miss.value,
-        help="what becomes of names that nearly are a resource's",
-    )
-    group.add_argument(
-        "--runtime-class-name", default=defaults.runtime_class, metavar="NAME", help="given to pods with a share"
-    )
-    add_trusted_account(group)
-    add_launcher_account(group)

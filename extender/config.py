@@ -11,6 +11,28 @@ from accounting.vendor import NVIDIA, Vendor
 
 
 @dataclass(frozen=True, slots=True)
+class HoldSource:
+    """A custom resource whose objects are holds. The other fields are paths into an object, with dots.
+
+    The defaults are those of `manifests/holds/crd.yaml`.
+    """
+
+    group: str
+    version: str
+    plural: str
+    vmi: str = "spec.virtualMachineInstance"
+    key: str = "spec.resourceName"
+    units: str = "spec.units"
+    node: str = "status.node"
+    state: str = "status.state"
+
+    @property
+    def writes_status(self) -> bool:
+        """Whether what is written is in the status, which is a subresource."""
+        return self.node.startswith("status.")
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of the conversion of objects."""
 
@@ -28,6 +50,12 @@ class Settings:
     where kube-scheduler alone counts them; these names must be in the stanza's managedResources."""
     ignore_unmapped: bool = False
     """A device of a GPU driver that a DRA claim has and that is no known card blocks its node: it may be any card."""
+
+    hold_sets: bool = False
+    """Whether passes decide on which node the devices of a VM are held together. Off, so that nothing is kept for a VM
+    that no pod has asked for; what its spec and its node say counts all the same."""
+    hold_source: HoldSource | None = None
+    """None: what is held for a VM follows from its spec."""
 
     evicts: bool = False
     """Whether this extender evicts pods for others, and so whether its annotation on a preemptor keeps anything."""

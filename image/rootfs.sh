@@ -3,17 +3,26 @@
 # shell of its own choosing, no package manager, no pip. The Containerfile runs it in its first stage, and `make
 # image-check` on a machine that can pull no image. Needs root, mmdebstrap, strip and a Python of the suite's version with venv.
 #
-#     image/rootfs.sh TARGET WHEEL SUITE
+#     image/rootfs.sh TARGET WHEEL SUITE SBOM
 set -eu
-target=$1 wheel=$2 suite=$3
+target=$1 wheel=$2 suite=$3 sbom=$4
 here=$(cd "$(dirname "$0")" && pwd)
 app=$target/opt/gpu-extender
 
-# Unpacked, never configured: nothing runs as root in it, and there is no dpkg database to update.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/files"
+export FILES="$work/files"
+
+# Unpacked, never configured: nothing runs as root in it, and there is no dpkg database to update. What each package
+# brought is written down for the SBOM.
 mmdebstrap --quiet --mode=root --variant=extract --include=python3-minimal,libpython3-stdlib,libstdc++6,ca-certificates \
     --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
+    --extract-hook='for each in "$1"/var/cache/apt/archives/*.deb; do
+        name=$(dpkg-deb --show --showformat="\${Package}_\${Version}_\${Architecture}" "$each")
+        dpkg-deb --fsys-tarfile "$each" | tar -t > "$FILES/$name"; done' \
     "$suite" "$target"
 python=$(cd "$target/usr/bin" && echo python3.[0-9]*)
 version=${python#python}
@@ -22,12 +31,12 @@ case $version in *[!0-9.]*) version=$(cd "$target/usr/lib" && ls -d python3.[0-9
 # Debian's own CA list is a package's script; the certificates themselves are files.
 mkdir -p "$target/etc/ssl/certs" "$app"
 cat "$target"/usr/share/ca-certificates/mozilla/*.crt > "$target/etc/ssl/certs/ca-certificates.crt"
+echo ./etc/ssl/certs/ca-certificates.crt | tee -a "$FILES"/ca-certificates_* > /dev/null
 printf 'root:x:0:0:root:/root:/sbin/nologin\ngpu-extender:x:65532:65532::/nonexistent:/sbin/nologin\n' > "$target/etc/passwd"
 printf 'root:x:0:\ngpu-extender:x:65532:\n' > "$target/etc/group"
 
 # The lock names every file by its hash, for all of Python 3.11 to 3.13; only wheels, so that nothing is built.
-pip=$(mktemp -d)
-trap 'rm -rf "$pip"' EXIT
+pip=$work/pip
 python3 -m venv "$pip"
 install="$pip/bin/python -m pip --quiet --disable-pip-version-check install --root-user-action=ignore --no-compile
     --no-deps --target $app --python-version $version --implementation cp --platform manylinux_2_28_x86_64
@@ -67,3 +76,4 @@ if "$pip/bin/python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != 
 else
     echo "image/rootfs.sh: no bytecode: this is no Python $version" >&2
 fi
+python3 "$here/sbom.py" "$target" "$FILES" "$sbom"

@@ -1,7 +1,7 @@
-"""What filter and allocate say of one node, in a test's words.
+"""What filter and allocate say of one node, in values that a test can compare.
 
-It exists so that tests of the two ask in one way. It must not know what is right. Invariant: a pod is judged on what
-the cache holds now, and nothing is booked.
+It exists so that all tests of the two ask in one way. It must not know what is right. Invariant: a pod is judged on
+what the cache holds now, and nothing is booked.
 """
 
 from accounting.answers.allocate import Placement, allocate
@@ -14,7 +14,7 @@ from tests.builders import uuids_on
 
 
 def refusal(cache: Cache, pod: Pod, node: str = "n1", quota: QuotaCheck | None = None) -> Code | None:
-    """Why filter refuses the node; None if it takes it."""
+    """Return why filter refuses the node; None if it takes it."""
     snapshot = cache.snapshot()
     verdict = filter_nodes(snapshot, pod, snapshot.rows_of([node]), quota=quota or QuotaCheck((), None))
     code = None if verdict.feasible[0] else CODES[int(verdict.codes[0])]
@@ -24,6 +24,6 @@ def refusal(cache: Cache, pod: Pod, node: str = "n1", quota: QuotaCheck | None =
 
 
 def placement(cache: Cache, pod: Pod, node: str = "n1", budget: Budget | None = None) -> Placement | None:
-    """The cards that allocate gives there."""
+    """Return the cards that allocate gives on the node."""
     snapshot = cache.snapshot()
     return allocate(snapshot, pod, snapshot.rows[node], uuids_on(cache, node), budget)

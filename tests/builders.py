@@ -1,7 +1,7 @@
 """Short ways to write the nodes and pods of a test.
 
 It exists so that a test shows only the numbers that it is about. It must not know how anything is accounted. Invariant:
-what is built is legal: devices in tie order, container names that differ, inits over exactly where there are none.
+what is built is legal: devices in tie order, container names that differ, inits are over exactly where there are none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -155,7 +155,7 @@ def make_unreadable(*uuids: str) -> UnreadableAllocation:
 
 
 def make_cache(nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> Cache:
-    """A cache that saw these objects, nodes first."""
+    """A cache that has seen these objects, nodes first."""
     cache = Cache()
     for node in nodes:
         cache.add_node(node)
@@ -165,19 +165,19 @@ def make_cache(nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> Cache:
 
 
 def node_of(*memory: int, numa: int = 0) -> Node:
-    """A node with cards GPU-0, GPU-1, ... of these sizes; with `numa` 1 two of them on each NUMA node."""
+    """A node with cards GPU-0, GPU-1, ... of these sizes; with `numa` 1, two of them on each NUMA node."""
     return make_node(
         devices=[make_device(f"GPU-{i}", index=i, memory=size, numa=i // 2 * numa) for i, size in enumerate(memory)]
     )
 
 
 def uuids_on(cache: Cache, node: str) -> dict[int, str]:
-    """Device position -> UUID."""
+    """Return device position -> UUID."""
     return {position: uuid for uuid, position in cache.positions(node).items()}
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
-    """Every byte that a snapshot's arrays and row numbers have."""
+    """Return every byte of a snapshot's arrays and row numbers."""
     arrays = [
         getattr(bundle, field.name) for bundle in (snapshot.nodes, snapshot.requested) for field in fields(bundle)
     ]

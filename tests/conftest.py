@@ -1,7 +1,7 @@
-"""How many examples hypothesis tries, what no test has to load, and failures told as they come.
+"""Settings of all tests: how many examples hypothesis tries, what no test has to load, failures printed at once.
 
 HYPOTHESIS_PROFILE: dev (the default), ci (always the same examples), mutants (the same, and few) or soak. It exists
-because a checkout, a pipeline and a long search want different depths of one test. It must not know any test.
+because a checkout, a pipeline and a long search need different depths of one test. It must not know any test.
 Invariant: no profile has a deadline, since a loaded machine is no bug.
 """
 
@@ -27,8 +27,7 @@ settings.register_profile(
     suppress_health_check=_SLOW_IS_FINE,
     print_blob=True,
 )
-# Every client makes a TLS context, and to read the machine's authorities into it takes a twentieth of a second. Tests
-# trust none of them.
+# Every client makes a TLS context, and reading the machine's authorities into it takes 50 ms. Tests trust none of them.
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
@@ -36,7 +35,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 @pytest.fixture(autouse=True)
 def the_process_stays_as_it_was() -> Iterator[None]:
-    """Undo what a command does to its process: the format of logs, and who is told of uncaught exceptions."""
+    """Undo what a command does to its process: the log format, and the handler of uncaught exceptions."""
     root = logging.getLogger()
     hooks = sys.excepthook, sys.unraisablehook, threading.excepthook
     formats = structlog.get_config()
@@ -50,7 +49,7 @@ def the_process_stays_as_it_was() -> Iterator[None]:
 
 
 class _FailuresAsTheyCome:
-    """Names each failed test at once: a run that is cut off before its summary says what failed."""
+    """Names each failed test at once, so that a run that is cut off before its summary still says what failed."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -64,7 +63,12 @@ class _FailuresAsTheyCome:
         reporter.write_line(f"\n{report.when} failed: {report.nodeid}: {why[:300]}")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are processors: many tests wait for processes that they started."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell of failures where they are printed: not in a worker of xdist."""
+    """Report failures where they are printed: not in a worker of xdist."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_FailuresAsTheyCome(config), "failures-as-they-come")

@@ -1,8 +1,8 @@
-"""Runs `python -m MODULE` as a process of its own without importing everything again: a child of a process that has.
+"""Runs `python -m MODULE` as a process of its own that imports nothing again: its parent has imported everything.
 
 It exists because a fresh interpreter spends more than a second on imports, and commands are run by the hundred. It must
 not know what a command does. Invariants: a child has its own arguments, environment, standard streams and signals, as
-one of a shell has; it ends with this process, however this one ends.
+one started by a shell; it ends with this process, however this one ends.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A process that runs a module: what `subprocess.Popen` would give, its three streams as pipes."""
+    """A process that runs a module, as `subprocess.Popen` would give it with its three streams as pipes."""
 
     def __init__(self, module: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         pipes = [_CONTEXT.Pipe(duplex=False) for _ in range(3)]
@@ -49,7 +49,7 @@ class Child:
         return self._process.exitcode
 
     def wait(self) -> int:
-        """Wait for its end; the exit status."""
+        """Wait for its end; return the exit status."""
         self._process.join()
         assert self._process.exitcode is not None
         return self._process.exitcode
@@ -60,7 +60,7 @@ class Child:
             os.kill(self.pid, number)
 
     def close(self) -> None:
-        """End it if it still runs, and let go of its streams."""
+        """End it if it still runs, and close its streams."""
         self.send_signal(signal.SIGKILL)
         self.wait()
         for stream in (self.stdin, self.stdout, self.stderr):
@@ -82,7 +82,7 @@ def _run(
     stdout: "Connection[bytes, bytes]",
     stderr: "Connection[bytes, bytes]",
 ) -> None:
-    """What a child does."""
+    """Run the module in the child."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number, end in enumerate((stdin, stdout, stderr)):
         with end:
@@ -95,5 +95,5 @@ def _run(
     os.chdir(ROOT)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-    # What was left open says so now, as at the end of an interpreter.
+    # What was left open warns now, as at the end of an interpreter.
     gc.collect()

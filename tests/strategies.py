@@ -1,8 +1,8 @@
 """Random nodes and pods for hypothesis, small on purpose: few UUIDs, few sizes, so that cards fill up and collide.
 
-It exists to reach what nobody would write down: exclusive rows beside others, orphans, unreadable allocations, cards
-that are cordoned, doubled or unhealthy. It must not know how anything is accounted. Invariant: everything drawn could
-be read from some object of a real cluster.
+It exists to reach what no test would write by hand: exclusive rows beside others, orphans, unreadable allocations,
+cards that are cordoned, doubled or unhealthy. It must not know how anything is accounted. Invariant: some object of a
+real cluster could say everything that is drawn.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ CARD_POLICIES = (
 )
 _MEMORY = st.sampled_from((10, 16, 16, 20, 25, 7, 0))
 _CORES = st.sampled_from((100, 100, 100, 200, 150, 50, 0))
-#: How many ordinary inits, sidecars and apps a pod has at most together; more says nothing new.
+#: The most ordinary inits, sidecars and apps of a pod together; more would test nothing new.
 _MOST_CONTAINERS = 6
 
 
@@ -81,7 +81,7 @@ def nodes(draw: st.DrawFn, name: str = NODES[0]) -> Node:
 
 
 def links(uuids: Sequence[str]) -> st.SearchStrategy[tuple[Link, ...]]:
-    """Scores of some pairs of cards, few different ones so that sets are often equal."""
+    """Scores of some pairs of cards; few values, so that sets are often equal."""
     pairs = [(a, b) for a in sorted(uuids) for b in sorted(uuids) if a < b]
     scores = st.lists(st.sampled_from((0, 10, 20, 100)), min_size=len(pairs), max_size=len(pairs))
     return scores.map(lambda drawn: tuple((a, b, score) for (a, b), score in zip(pairs, drawn, strict=True)))
@@ -109,14 +109,14 @@ def containers(draw: st.DrawFn, *, least: int = 1, most: int = _MOST_CONTAINERS)
     """Init containers and sidecars in any order, then apps."""
     kinds = draw(st.lists(st.sampled_from(ContainerKind), min_size=least, max_size=most))
     kinds.sort(key=lambda kind: kind is ContainerKind.APP)
-    # Several containers of one pod that each want a card for themselves would hardly ever be drawn one by one.
+    # Drawn one by one, several containers of one pod would hardly ever each want a card for themselves.
     shares = draw(st.sampled_from(((0, 0, 10, 25, 40), (0, 0, 10, 25, 40), (0, 100))))
     return tuple(Container("", kind, None if draw(rarely) else draw(requests(shares))) for kind in kinds)
 
 
 @st.composite
 def selections(draw: st.DrawFn) -> Selection:
-    """Mostly no limit at all; if any, lists of what is wanted and of what is not."""
+    """Mostly no limits; if any, lists of wanted and unwanted cards."""
     some_uuids = st.frozensets(st.sampled_from((*UUIDS, "GPU-gone")), max_size=5)
     some_types = st.sampled_from(("", "A10", "nvidia", "a100,t4", "Tesla T4", "none")).map(parse_types)
     limit = draw(st.sampled_from(("", "", "", "uuids", "types", "modes")))
@@ -143,7 +143,7 @@ def policies(draw: st.DrawFn) -> Policies:
 
 @st.composite
 def allocations(draw: st.DrawFn, own: Sequence[Container]) -> Allocation:
-    """Rows on any cards, also such as no scheduler would give: over-committed, on cards that are gone."""
+    """Rows on any cards, also rows that no scheduler would give: over-committed, or on cards that are gone."""
     uuid = st.sampled_from(UUIDS) if not draw(rarely) else st.sampled_from((*UUIDS, "GPU-gone", "GPU-lost"))
     cores = st.sampled_from((100, 60)) if draw(rarely) else st.sampled_from((0, 5, 10, 25))
     row = st.builds(DeviceRow, uuid, st.integers(0, 4), cores)
@@ -195,6 +195,6 @@ def crowds(draw: st.DrawFn, most: int = 8) -> list[Pod]:
 
 
 def weights() -> st.SearchStrategy[Weights]:
-    """Weights of a card's load, at least one positive."""
+    """Weights of a card's load, of which at least one is positive."""
     number = st.integers(0, 5)
     return st.builds(Weights, number, number, number).filter(lambda w: bool(w.slot or w.core or w.memory))

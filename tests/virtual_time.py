@@ -2,8 +2,8 @@
 
 It exists so that a test that needs seconds (leases, pauses, deadlines) takes none, and says the same on a busy machine:
 work takes no time here, and waiting takes no work. It must not know what is tested. Invariants: time passes when no
-callback is due, no socket of this process has anything to read and no thread works for the loop, and by turns on a loop
-that is always busy; a wait ends at the first such moment at which its fact holds.
+callback is due, no socket of this process has anything to read and no thread works for the loop; on a loop that is
+always busy it passes every few turns. A wait ends at the first such moment at which its fact holds.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ import pytest
 
 from extender.live.leading import leadership
 
-#: What loopback may need to hand over what was sent, on a busy machine.
+#: How long loopback may need to hand over what was sent, on a busy machine.
 _GRACE_SECONDS = 0.0001
-#: A peer that does not read takes no more at some point; then time passes all the same.
+#: A peer that does not read takes no more at some point. After so many graces time passes all the same.
 _MOST_GRACES = 10
-#: So many turns of a loop that is always busy take so long.
+#: On a loop that is always busy, so many turns take so long.
 _BUSY_TURNS, _BUSY_SECONDS = 100, 0.001
-#: On a loop of real time a fact is looked at that often.
+#: How often a loop of real time checks a fact.
 _LOOK_SECONDS = 0.005
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -68,7 +68,7 @@ class _Selector(selectors.DefaultSelector):
     def _is_something_under_way(self) -> bool:
         """Whether a socket has sent what has not arrived: on a busy machine loopback itself has to wait."""
         for key in self.get_map().values():
-            # What is no socket has no such queue.
+            # Only sockets have such a queue.
             with suppress(OSError):
                 if any(fcntl.ioctl(key.fd, termios.TIOCOUTQ, bytes(4))):
                     return True
@@ -115,7 +115,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._facts = [each for each in self._facts if each[1] is not found]
 
     def settle_facts(self) -> bool:
-        """End the waits whose facts hold; whether there was one."""
+        """End the waits whose facts hold; return whether there was one."""
         settled = False
         for fact, found in self._facts:
             if found.done():
@@ -132,9 +132,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 async def eventually(fact: Callable[[], bool], what: str = "", *, seconds: float = float("inf")) -> float:
-    """Wait until a fact holds; the seconds that passed. `seconds` bounds them where time is virtual, and only there.
+    """Wait until a fact holds; return the seconds that passed. `seconds` bounds them only where time is virtual.
 
-    In real time nothing bounds the wait but the test's own timeout: how long a machine takes is no fact about the code.
+    In real time nothing bounds the wait but the test's own timeout: how long a machine takes says nothing about the
+    code.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -159,13 +160,13 @@ async def until(asked: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def passes(seconds: float) -> None:
-    """Let so much time pass, which takes none."""
+    """Let that much virtual time pass; it takes no real time."""
     assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop), "here it would take that long"
     await asyncio.sleep(seconds)
 
 
 def stall(seconds: float) -> None:
-    """Let so much time pass while the loop does nothing else, as a long computation would."""
+    """Let that much time pass while the loop does nothing else, as a long computation would."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     loop.pass_by(seconds)
@@ -173,7 +174,7 @@ def stall(seconds: float) -> None:
 
 @contextmanager
 def leases_in_virtual_time() -> Iterator[None]:
-    """The clock by which leases are counted shows the time of the loop."""
+    """Make the clock that times leases show the time of the loop."""
 
     def clock_gettime(clock: int) -> float:
         try:
@@ -189,7 +190,7 @@ def leases_in_virtual_time() -> Iterator[None]:
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The event loop of each test: of virtual time, or with the mark `real_time` of the machine's.
+    """Give each test its event loop: of virtual time, or with the mark `real_time` of the machine's.
 
     A hook of pytest-asyncio for conftest files.
     """

@@ -13,7 +13,7 @@ from accounting.answers.rejection import node_codes
 from accounting.answers.verdicts import CodeArray, Verdict, Verdicts
 from accounting.cards import accepted_vendor, fit_pod
 from accounting.demand import Demand
-from accounting.holdings import requested_total
+from accounting.holdings import requested_count
 from accounting.mig import Searched, place_on_columns
 from accounting.pod import Pod
 from accounting.quota import UNLIMITED, Budget, QuotaCheck, within
@@ -210,7 +210,7 @@ def _card_count(view: View, demand: Demand, snapshot: Snapshot) -> Int32Array:
 
 def _count_fits(view: View, demand: Demand, snapshot: Snapshot) -> BoolArray:
     """Return (column,): whether the kubelet's count suffices. It never shrinks before a pod ends: the peak counts."""
-    need = requested_total(demand.containers)[0].count
+    need = requested_count(demand.containers)
     number = snapshot.vendors.get(demand.selection.vendor, 0)
     allocatable = view.count_allocatable_of(number)
     return (allocatable < 0) | (view.count_of(number) + need <= allocatable)

@@ -12,9 +12,10 @@ from accounting.holders.claims import (
     charged_devices,
     held_by_claim,
 )
-from accounting.holders.dra_devices import Card, DeviceId, DeviceKind, DeviceTable, Slice, SliceDevice
-from accounting.holders.hold import Hold, HoldState, holds_of
-from accounting.holders.hold_sets import Room, passes
+from accounting.holders.dra_devices import GPU_DRIVERS, Card, DeviceId, DeviceKind, DeviceTable, Slice, SliceDevice
+from accounting.holders.hold import Hold, HoldState, holds_of, still_held, wanted_by
+from accounting.holders.hold_places import KeptSet, LedgerPlaces
+from accounting.holders.hold_sets import HoldSet, Places, Room, bind_set, full_pass, is_whole
 from accounting.holders.raw_devices import ANY_NAMESPACE, Budgets, OverBudget, RawDevices, RawRequest, Shortage
 from accounting.holders.raw_units import RawPod, RawUnits, Units
 from accounting.holders.usage_records import Owner, Phase, Record, Subject, UsageRecords, split_by_phase
@@ -22,6 +23,7 @@ from accounting.holders.virtual_machine import Launchers, Migration, VirtualMach
 
 __all__ = [
     "ANY_NAMESPACE",
+    "GPU_DRIVERS",
     "Budgets",
     "Card",
     "CardClaims",
@@ -34,12 +36,16 @@ __all__ = [
     "DeviceKind",
     "DeviceTable",
     "Hold",
+    "HoldSet",
     "HoldState",
+    "KeptSet",
     "Launchers",
+    "LedgerPlaces",
     "Migration",
     "OverBudget",
     "Owner",
     "Phase",
+    "Places",
     "RawDevices",
     "RawPod",
     "RawRequest",
@@ -56,10 +62,14 @@ __all__ = [
     "UsageRecords",
     "VirtualMachineInstance",
     "VmiKey",
+    "bind_set",
     "charged_devices",
     "count_units",
+    "full_pass",
     "held_by_claim",
     "holds_of",
-    "passes",
+    "is_whole",
     "split_by_phase",
+    "still_held",
+    "wanted_by",
 ]

@@ -61,6 +61,10 @@ class ClaimLedger:
         """Return the claims with what they hold, in no order."""
         return [(claim, self._holdings[uid]) for uid, claim in self._claims.items()]
 
+    def claim(self, uid: str) -> Claim | None:
+        """Return a claim with devices of GPU drivers."""
+        return self._claims.get(uid)
+
     def __len__(self) -> int:
         """How many claims have devices of GPU drivers."""
         return len(self._claims)

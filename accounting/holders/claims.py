@@ -39,6 +39,8 @@ class Claim(NamedTuple):
     results: tuple[Result, ...] = ()
     node: str | None = None
     """The node to which `allocation.nodeSelector` limits it by metadata.name, if any."""
+    owner: str = ""
+    """UID of the pod that it was made for; "" if it was made by itself."""
 
     @property
     def key(self) -> str:

@@ -67,6 +67,8 @@ class Slice:
     generation: int
     node: str | None = None
     devices: tuple[SliceDevice, ...] = ()
+    count: int = 1
+    """How many slices of this generation the pool has."""
 
 
 class Card(NamedTuple):
@@ -89,6 +91,7 @@ class DeviceTable:
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}  # pool name -> the pools of that name, of all drivers
         self._pool_of: dict[str, str] = {}  # slice name -> pool name
+        self._on: dict[str | None, dict[str, int]] = {}  # node; None: any -> pool name -> how many slices name the node
 
     def put(self, new: Slice) -> set[str]:
         """Record a slice as it is now. Returns the names of the pools whose claims must be counted again."""
@@ -100,6 +103,8 @@ class DeviceTable:
         if pool is None:
             pool = self._pools[new.pool] = _Pool()
         pool.put(new)
+        pools = self._on.setdefault(new.node, {})
+        pools[new.pool] = pools.get(new.pool, 0) + 1
         return concerned | {new.pool}
 
     def remove(self, name: str) -> set[str]:
@@ -107,12 +112,23 @@ class DeviceTable:
         known = self._pool_of.pop(name, None)
         if known is None:
             return set()
-        self._pools[known].remove(name)
+        node = self._pools[known].remove(name).node
+        pools = self._on[node]
+        pools[known] -= 1
+        if not pools[known]:
+            del pools[known]
+        if not pools:
+            del self._on[node]
         return {known}
 
     def names(self) -> set[str]:
         """Return the names of the slices."""
         return set(self._pool_of)
+
+    def slice(self, name: str) -> Slice | None:
+        """Return a slice."""
+        pool = self._pool_of.get(name)
+        return None if pool is None else self._pools[pool].slices.get(name)
 
     def card(self, device: DeviceId) -> Card | None:
         """Return the card that a device is; None if that was never known."""
@@ -129,11 +145,28 @@ class DeviceTable:
         known = self._pools.get(pool)
         return 0 if known is None else known.whole_multiprocessors(uuid)
 
+    def is_on(self, node: str) -> bool:
+        """Whether slices name devices that may be on a node."""
+        return node in self._on or None in self._on
+
+    def pools_on(self, node: str) -> set[str]:
+        """Return the pools whose slices name a node."""
+        return set(self._on.get(node, ()))
+
+    def pool_of(self, name: str) -> str:
+        """Return the pool of a slice; "" if it is not known."""
+        return self._pool_of.get(name, "")
+
+    def nodes_of(self, pool: str) -> set[str]:
+        """Return the nodes that a pool's slices name."""
+        known = self._pools.get(pool)
+        return set() if known is None else {each.node for each in known.slices.values() if each.node is not None}
+
     def devices_on(self, node: str, uuid: str) -> list[DeviceId]:
         """Return the devices of current slices on a node that are this card or a part of it, sorted."""
         return sorted(
             device
-            for pool in self._pools.values()
+            for pool in (self._pools[name] for name in self._on.get(node, ()))
             for device in pool.current_ids()
             if (card := pool.cards.get(device)) is not None and card.uuid == uuid and card.node == node
         )
@@ -165,8 +198,8 @@ class _Pool:
             self.nodes[new.driver] = new.node
         self._read()
 
-    def remove(self, name: str) -> None:
-        del self.slices[name]
+    def remove(self, name: str) -> Slice:
+        return self.slices.pop(name)
 
     def card(self, device: DeviceId) -> Card | None:
         return self.cards.get(device) or self._by_sibling(device)
@@ -188,8 +221,17 @@ class _Pool:
         current = {
             DeviceId(each.driver, each.pool, device.name) for each in self.slices.values() for device in each.devices
         }
+        incomplete = self._incomplete()
         for device in self.cards.keys() - current:
-            del self.cards[device]
+            if device.driver not in incomplete:
+                del self.cards[device]
+
+    def _incomplete(self) -> set[str]:
+        """Return the drivers of which slices of the highest generation are missing: what these name is not gone."""
+        seen: dict[str, list[Slice]] = {}
+        for each in self._newest():
+            seen.setdefault(each.driver, []).append(each)
+        return {driver for driver, own in seen.items() if len(own) < max(each.count for each in own)}
 
     def _newest(self) -> list[Slice]:
         """Return the slices of each driver's highest generation. An older generation says nothing any more."""

@@ -5,6 +5,7 @@ know pods. Invariants: a hold has a node exactly while it is Bound; a Lost hold 
 counts in its namespace's budget.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -40,9 +41,31 @@ class Hold(NamedTuple):
         return self._replace(node=None, state=HoldState.LOST)
 
 
+def wanted_by(holds: Iterable[Hold]) -> dict[str, int]:
+    """Return the units that a set needs on its node, by raw key."""
+    wanted: dict[str, int] = {}
+    for hold in holds:
+        wanted[hold.key] = wanted.get(hold.key, 0) + hold.units
+    return wanted
+
+
 def holds_of(vmi: VirtualMachineInstance) -> tuple[Hold, ...]:
     """Return the holds that follow from a VMI's spec: one per raw key, Bound where the VMI runs."""
     if vmi.is_over:
         return ()
     state = HoldState.PENDING if vmi.node is None else HoldState.BOUND
     return tuple(Hold(vmi.uid, vmi.key, key, units, vmi.node, state) for key, units in vmi.units)
+
+
+def still_held(
+    vmi: VirtualMachineInstance, before: VirtualMachineInstance | None, kept: Iterable[Hold]
+) -> tuple[Hold, ...]:
+    """Return the holds of a VMI where a pass decides on which node they are.
+
+    A node that the VMI newly names is where it runs, so its holds are there. Otherwise what was decided stays.
+    """
+    said = holds_of(vmi)
+    if before is None or before.uid != vmi.uid or (vmi.node is not None and vmi.node != before.node):
+        return said
+    known = {hold.key: hold for hold in kept}
+    return tuple(known[hold.key]._replace(units=hold.units) if hold.key in known else hold for hold in said)

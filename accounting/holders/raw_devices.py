@@ -11,7 +11,7 @@ from heapq import nsmallest
 from types import MappingProxyType
 from typing import NamedTuple
 
-from accounting.holders.hold import Hold, holds_of
+from accounting.holders.hold import Hold, holds_of, still_held
 from accounting.holders.raw_units import RawPod, RawUnits, Units
 from accounting.holders.virtual_machine import Launchers, VirtualMachineInstance, VmiKey
 
@@ -80,7 +80,10 @@ class OverBudget(NamedTuple):
 class RawDevices:
     """Pods, VMIs, nodes and budgets, as far as raw keys are concerned."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, derives: bool = True, decides: bool = False) -> None:
+        """`derives`: holds follow from VMIs' specs. `decides`: passes decide on their nodes, as `hold_sets` says."""
+        self._derives = derives
+        self._decides = decides
         self.version = 0
         """Changes with every answer that may change."""
         self.units = RawUnits()
@@ -128,6 +131,11 @@ class RawDevices:
     def holds(self) -> Mapping[VmiKey, tuple[Hold, ...]]:
         """Return what is held for each VMI."""
         return self._holds
+
+    def has_pods(self, key: VmiKey) -> bool:
+        """Whether a VMI lists pods that are known."""
+        vmi = self._vmis.get(key)
+        return vmi is not None and not vmi.active_pods.isdisjoint(self._pods.keys())
 
     def budgets(self) -> Budgets:
         """Return the budgets in force."""
@@ -193,7 +201,7 @@ class RawDevices:
             new = units if candidate is None else self.units.new_units(candidate, key)
             taken = self.units.used_on(node, key) if candidate is None else self.units.used_without(candidate, key)
             adds, left, capacity = adds + new, left + have - taken - new, capacity + have
-        return _order_key(adds, left, capacity, node)
+        return order_key(adds, left, capacity, node)
 
     def _near(self, pod: RawRequest) -> set[str]:
         """Return the nodes where something is held for a pod's VM, or the VM's pods or the pod itself are."""
@@ -258,8 +266,10 @@ class RawDevices:
         pods = [(pod, dict(pod.units).get(key, 0)) for pod in self._pods.values() if pod.node == node]
         users = [f"pod {pod.namespace}/{pod.name} {units}" for pod, units in pods if units]
         for vmi, holds in self._holds.items():
-            held = sum(hold.units for hold in holds if (hold.node, hold.key) == (node, key))
+            here = [hold for hold in holds if (hold.node, hold.key) == (node, key)]
+            held = sum(hold.units for hold in here if not hold.name)
             users += [f"vmi {vmi.namespace}/{vmi.name} {held}"] if held else []
+            users += [f"hold {vmi.namespace}/{hold.name} {hold.units}" for hold in here if hold.name]
         return sorted(users)
 
     # -- changing -------------------------------------------------------------------------------------------------
@@ -314,7 +324,9 @@ class RawDevices:
             return False
         self._vmis[vmi.key] = vmi
         self._launchers.put(vmi)
-        self.put_holds(vmi.key, holds_of(vmi))
+        if self._derives:
+            kept = self._holds.get(vmi.key, ())
+            self.put_holds(vmi.key, still_held(vmi, before, kept) if self._decides else holds_of(vmi))
         self._count_all(vmi.active_pods if before is None else vmi.active_pods | before.active_pods)
         return True
 
@@ -324,7 +336,8 @@ class RawDevices:
         if before is None:
             return False
         self._launchers.remove(key)
-        self.put_holds(key, ())
+        if self._derives:
+            self.put_holds(key, ())
         self._count_all(before.active_pods)
         return True
 
@@ -387,10 +400,10 @@ class RawDevices:
 
 def _order_of(adds: int, have: int, taken: int, node: str) -> tuple[bool, int, int, str]:
     """Return the order of a node for a pod of one key."""
-    return _order_key(adds, have - taken - adds, have, node)
+    return order_key(adds, have - taken - adds, have, node)
 
 
-def _order_key(adds: int, left: int, capacity: int, node: str) -> tuple[bool, int, int, str]:
+def order_key(adds: int, left: int, capacity: int, node: str) -> tuple[bool, int, int, str]:
     """Return a node's place in the order, smallest first. The share is used / capacity, larger first, as an integer."""
     share = (capacity - left) * 2**20 // capacity if capacity else 0
     return adds > 0, left, -share, node

@@ -132,6 +132,11 @@ class RawUnits:
         own = 0 if known is None or known.vmi != pod.vmi else _charged(known).get(key, 0)
         return _added(self._namespaces.group(pod.vmi, (pod.namespace, key)), units, own)
 
+    def adds_held(self, vmi: VmiKey, node: str, key: str, units: int) -> int:
+        """Return by how much a node's use grows if so many units more were held there for a VMI; below 0: falls."""
+        group = self._nodes.group(vmi, (node, key))
+        return max(group.held + units, group.requested) - group.used
+
     def used_without(self, pod: RawPod, key: str) -> int:
         """Return the units of a key that are used on a pod's node, what the pod itself uses there left out."""
         return self._nodes.without((pod.node, key), self._pods.get(pod.uid), self._own_on(pod, pod.node, key))

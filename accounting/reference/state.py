@@ -26,16 +26,22 @@ class Amounts(NamedTuple):
 
 def add(*parts: Amounts) -> Amounts:
     """Return the sums, dimension by dimension."""
-    return Amounts(*map(sum, zip(Amounts(), *parts, strict=True)))
+    slots = memory = cores = 0
+    for part in parts:
+        slots, memory, cores = slots + part[0], memory + part[1], cores + part[2]
+    return Amounts(slots, memory, cores)
 
 
 def _most(*parts: Amounts) -> Amounts:
-    return Amounts(*map(max, zip(Amounts(), *parts, strict=True)))
+    slots = memory = cores = 0
+    for part in parts:
+        slots, memory, cores = max(slots, part[0]), max(memory, part[1]), max(cores, part[2])
+    return Amounts(slots, memory, cores)
 
 
 def less(whole: Amounts, part: Amounts) -> Amounts:
     """Return the differences, dimension by dimension."""
-    return Amounts(*(a - b for a, b in zip(whole, part, strict=True)))
+    return Amounts(whole[0] - part[0], whole[1] - part[1], whole[2] - part[2])
 
 
 # -- what one pod holds ------------------------------------------------------------------------------------------------

@@ -53,6 +53,11 @@ class View:
         return self.nodes.cores - self.requested.cores
 
     @cached_property
+    def shares(self) -> dict[tuple[int, bool], Int64Array]:
+        """A percentage, and whether it stands for whole cards -> its MiB of each card. Valid until a node changes."""
+        return {}
+
+    @cached_property
     def any_single_numa(self) -> bool:
         """Whether any of the nodes keeps a container's cards to one NUMA node."""
         return bool(self.nodes.single_numa.any())
@@ -143,7 +148,7 @@ class Snapshot(View):
         self.kept: Hashable = ()
         """What is held beside what the stamps stand for; see `alone`."""
         if previous is not None and previous.node_generation == node_generation:
-            for name in ("lookup", "hopeless", "name_rank", "capacity", "type_ids", "mode_ids"):
+            for name in ("lookup", "hopeless", "name_rank", "capacity", "shares", "type_ids", "mode_ids"):
                 if name in previous.__dict__:
                     self.__dict__[name] = previous.__dict__[name]
 

@@ -8,6 +8,7 @@ from extender.cluster.device_classes import DeviceClasses
 from extender.cluster.dra_objects import DraObjects
 from extender.cluster.entry import Heard, PodEntry, concerns_cards, unpacked
 from extender.cluster.events import Events, Over, Seen
+from extender.cluster.hold_sets import HoldSets
 from extender.cluster.learning import Learner
 from extender.cluster.loading import (
     check_requests,
@@ -28,6 +29,7 @@ __all__ = [
     "DraObjects",
     "Events",
     "Heard",
+    "HoldSets",
     "Learner",
     "Objects",
     "Over",

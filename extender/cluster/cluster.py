@@ -39,6 +39,7 @@ from extender.cluster.device_classes import DeviceClasses
 from extender.cluster.dra_objects import DraObjects, replace_dra
 from extender.cluster.entry import Heard, concerns_cards, unpacked
 from extender.cluster.events import Events
+from extender.cluster.hold_sets import HoldSets
 from extender.cluster.nominations import Nominations
 from extender.cluster.rawpods import RawPods, raw_problems
 from extender.cluster.registry import PodRegistry
@@ -97,10 +98,12 @@ class Cluster:
         self.nominations = Nominations(self.cache, self.residents)
         self.usage: UsageLedger | None = None
         """Usage records, if they are kept."""
-        self.raw = RawDevices()
+        self.raw = RawDevices(derives=settings.hold_source is None, decides=settings.hold_sets)
         """Whole devices under raw keys, and which pods are launchers."""
         self._raw_pods = RawPods(settings.raw_keys, self.raw, self.cache, self.registry)
         self._raw_pods.subscribe(self.events)
+        self.hold_sets = HoldSets(self.raw, self.events, decides=settings.hold_sets)
+        """What is held for VMs."""
         self._follow_pods()
         self.device_classes = DeviceClasses()
         self.resource_claims = ResourceClaims(self.cache, self.events, ignores_unmapped=settings.ignore_unmapped)
@@ -211,7 +214,8 @@ class Cluster:
         Resources whose objects are not seen are problems as well.
         """
         passed = map(passed_problem, self.quotas.passed(self.cache.used))
-        return [*self.quotas.problems(), *passed, *self._files.problems, *raw_problems(self.raw), *self.unseen()]
+        of_whole_devices = (*raw_problems(self.raw), *self.hold_sets.problems())
+        return [*self.quotas.problems(), *passed, *self._files.problems, *of_whole_devices, *self.unseen()]
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -232,6 +236,10 @@ class Cluster:
         for pod in files.pods:
             if self._is_told_by_files(pod):
                 self.registry.put(pod, Heard.FILE)
+        if self.settings.hold_sets:
+            # Nobody watches files, so all that there is to decide is decided here.
+            for _ in self.hold_sets.full_pass():
+                pass
         self._files = files
         self._changes += 1
 

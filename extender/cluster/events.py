@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, ParamSpec, TypeVar
 
 from accounting.answers import Claim
-from accounting.holders import Budgets, VmiKey
+from accounting.holders import Budgets, Hold, VmiKey
 from accounting.packing.workload import Workload
 from accounting.pod import Pod
 
@@ -224,6 +224,29 @@ class RawBudgetsChanged:
     budgets: Budgets
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimGiven:
+    """A claim that was made for a pod has been given devices."""
+
+    uid: str
+    """Of the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesChanged:
+    """A slice that names devices of a node is new, has changed, or is gone."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsDecided:
+    """A pass has decided where the devices of a VM are held."""
+
+    key: VmiKey
+    holds: tuple[Hold, ...]
+
+
 class Events:
     """The topics of one cluster."""
 
@@ -252,3 +275,6 @@ class Events:
         self.plugin_changed = Topic(PluginChanged)
         self.workload_expected = Topic(WorkloadExpected)
         self.raw_budgets_changed = Topic(RawBudgetsChanged)
+        self.claim_given = Topic(ClaimGiven)
+        self.devices_changed = Topic(DevicesChanged)
+        self.holds_decided = Topic(HoldsDecided)

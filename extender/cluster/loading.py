@@ -22,6 +22,7 @@ from extender.config import Settings
 from extender.convert import (
     InputError,
     Manifest,
+    claimed_requests,
     convert_claim,
     convert_disruption_budget,
     convert_node,
@@ -32,6 +33,7 @@ from extender.convert import (
     mapped_resource,
     misnamed,
     read_manifests,
+    without_claimed,
 )
 from extender.wire import core_v1, kubevirt_v1, policy_v1, resource_v1
 
@@ -84,14 +86,17 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
     vmis: dict[VmiKey, VirtualMachineInstance] = {}
     dra = DraObjects()
     problems: list[Problem] = []
+    served: list[core_v1.Pod] = []
     for manifest in manifests:
         try:
             if manifest.kind == "Node":
                 node = convert_node(_named(manifest, core_v1.Node), settings)
                 nodes[node.name] = node
             elif manifest.kind == "Pod":
-                pod = convert_pod(_named(manifest, core_v1.Pod), settings)
+                wire = _named(manifest, core_v1.Pod)
+                pod = convert_pod(wire, settings)
                 pods[pod.uid] = pod
+                served += [wire] if claimed_requests(wire)[0] else []
             elif manifest.kind == "ResourceQuota":
                 quota = convert_quota(_named(manifest, core_v1.ResourceQuota), settings)
                 quotas[quota.namespace, quota.name] = quota
@@ -105,6 +110,8 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
                 _take_dra(manifest, dra)
         except InputError as error:
             problems.append(Problem(_PROBLEM_OF_KIND[manifest.kind], manifest.where, str(error)))
+    for wire in served:
+        _leave_out_claimed(wire, pods, dra, settings)
     return Objects(
         tuple(nodes.values()),
         tuple(pods.values()),
@@ -114,6 +121,15 @@ def collect(manifests: Iterable[Manifest], settings: Settings) -> Objects:
         tuple(vmis.values()),
         dra,
     )
+
+
+def _leave_out_claimed(wire: core_v1.Pod, pods: dict[str, Pod], dra: DraObjects, settings: Settings) -> None:
+    """Leave out of a pod what a claim of its own has been given for it, which that claim counts."""
+    pod, (name, requests) = convert_pod(wire, settings), claimed_requests(wire)
+    own = (each for each in dra.claims.values() if (each.owner, each.name) == (pod.uid, name))
+    if pod.node is not None and any(claim.results for claim in own):
+        left = convert_pod(without_claimed(wire, requests), settings)
+        pods[pod.uid] = left._replace(api_charge=pod.api_charge)
 
 
 def _take_dra(manifest: Manifest, dra: DraObjects) -> None:

@@ -17,6 +17,7 @@ from accounting.vendor import NVIDIA, Vendor
 from accounting.vendors import UNSUPPORTED, VENDORS
 from extender.admission.settings import AdmissionSettings
 from extender.commands.arguments import natural, path
+from extender.commands.holds import hold_field, hold_resource, hold_source_of
 from extender.commands.vendor_config import VendorConfig
 from extender.config import Settings
 from extender.convert import InputError
@@ -101,6 +102,26 @@ def _add_cards(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         metavar="FILE",
         help="units of raw keys that namespaces may have, YAML or a ConfigMap; read again when it changes",
     )
+    group.add_argument(
+        "--hold-sets",
+        action="store_true",
+        help="keep the devices of each VM together on one node, also before its pod runs; needs --raw-key",
+    )
+    group.add_argument(
+        "--hold-resource",
+        type=hold_resource,
+        metavar="PLURAL.VERSION.GROUP",
+        help="custom resource whose objects say what is held for VMs, e.g. holds.v1alpha1.gpu-extender.io; "
+        "default: the VMs' specs do",
+    )
+    group.add_argument(
+        "--hold-field",
+        action="append",
+        type=hold_field,
+        default=[],
+        metavar="FIELD=PATH",
+        help="where an object of --hold-resource has vmi, key, units, node or state, e.g. vmi=spec.vmName; repeatable",
+    )
     yield group.add_argument(
         "--reserved-memory",
         type=_reserved_memory,
@@ -147,12 +168,16 @@ def settings_of(arguments: argparse.Namespace, config: VendorConfig) -> Settings
         arguments.reserved_memory,
         raw_keys=tuple(sorted(set(arguments.raw_key))),
         ignore_unmapped=arguments.ignore_unmapped_devices,
+        hold_sets=arguments.hold_sets,
+        hold_source=hold_source_of(arguments),
     )
     for key in settings.raw_keys:
         if any(key in vendor.resources for vendor in settings.vendors):
             raise InputError("--raw-key", key, "is a resource of shares of cards already")
     if arguments.raw_budgets is not None and not settings.raw_keys:
         raise InputError("--raw-budgets", arguments.raw_budgets, "needs --raw-key")
+    if settings.hold_sets and not settings.raw_keys:
+        raise InputError("--hold-sets", "true", "needs --raw-key")
     return settings
 
 

@@ -38,6 +38,7 @@ from extender.live.garbage import GarbagePace
 from extender.live.leading import LeaseSettings, OwnPod, Predecessors
 from extender.live.server_version import ServerVersion
 from extender.live.settings import LiveSettings
+from extender.live.tainting import TaintSettings
 from extender.logs import announce, logger
 from extender.security import CertificateCollector, ServingCertificate
 from extender.server import Compare, OnAnswer, make_app
@@ -210,6 +211,7 @@ def live_settings(arguments: argparse.Namespace) -> LiveSettings:
         lease=lease,
         bind=bind,
         claims=arguments.claims,
+        taints=TaintSettings() if arguments.taint_held_cards else None,
         labelled_pod=_own_pod() if arguments.leader_label else None,
         evict=EvictSettings(
             evicts=arguments.preemption == "evict",

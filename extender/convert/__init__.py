@@ -16,8 +16,10 @@ from extender.convert.annotations import (
     first_illegal_key,
     scheduler_keys,
 )
+from extender.convert.claimed import claimed_requests, without_claimed
 from extender.convert.disruption import convert_disruption_budget
 from extender.convert.dra import convert_claim, convert_slice, mapped_resource
+from extender.convert.hold import convert_hold, place_of
 from extender.convert.manifests import InputError, Manifest, parse_json_manifests, parse_manifests, read_manifests
 from extender.convert.names import misnamed
 from extender.convert.node import convert_node, convert_quota
@@ -52,8 +54,10 @@ __all__ = [
     "annotation_bytes",
     "bind_annotations",
     "bind_labels",
+    "claimed_requests",
     "convert_claim",
     "convert_disruption_budget",
+    "convert_hold",
     "convert_node",
     "convert_pod",
     "convert_quota",
@@ -67,6 +71,7 @@ __all__ = [
     "pack_rows",
     "parse_json_manifests",
     "parse_manifests",
+    "place_of",
     "pod_manifests",
     "preempting_of",
     "preempting_text",
@@ -77,4 +82,5 @@ __all__ = [
     "scheduler_keys",
     "unpack_rows",
     "usage_lines",
+    "without_claimed",
 ]

@@ -116,23 +116,19 @@ def _said_by_values(spec: core_v1.PodSpec, reader: _Reader) -> list[_Said]:
 def _reader(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> _Reader:
     names = tuple(name for vendor in vendors for name in vendor.resources)
 
-    def read(name: str, kind: int, written: _Written) -> tuple[Container, tuple[Invalid, ...], _Charged]:
-        resources = _managed(written, names)
-        if not (resources.limits or resources.requests):
-            return Container(name, _KINDS[kind]), (), ()
-        requests, invalid = container_requests(resources, vendors, f"spec.{_LISTS[kind]}[{name}].resources")
-        first = requests[0] if requests else None
-        container = Container(name, _KINDS[kind], first, requests[1:], bool(invalid))
-        return container, invalid, ((kind, container_charge(resources, *vendors)),)
+    def read(name: str, kind: int, written: _Written) -> _Said:
+        limits, requests = map(dict, written)
+        resources, field = core_v1.Resources(limits, requests), f"spec.{_LISTS[kind]}[{name}].resources"
+        container, invalid, charged = _cards_of(name, kind, _managed(limits, requests, names), field, vendors)
+        raw, misread = raw_of(resources, raw_keys, field) if raw_keys else ((), ())
+        requested = requested_by(_KINDS[kind], resources)
+        return _Said(container, (*invalid, *misread), charged, container_cpu_milli(resources), requested, raw)
 
     remembered = lru_cache(maxsize=_REMEMBERED)(read)
 
     def of_values(name: str, kind: int, resources: core_v1.Resources | None) -> _Said:
         written = _NOTHING if resources is None else _written(resources)
-        container, invalid, charged = (remembered if _is_text(written) else read)(name, kind, written)
-        raw, misread = raw_of(resources, raw_keys, f"spec.{_LISTS[kind]}[{name}].resources") if raw_keys else ((), ())
-        requested = requested_by(_KINDS[kind], resources)
-        return _Said(container, (*invalid, *misread), charged, container_cpu_milli(resources), requested, raw)
+        return (remembered if _is_text(written) else read)(name, kind, written)
 
     @lru_cache(maxsize=_REMEMBERED)
     def of_text(name: str, kind: int, text: bytes) -> _Said:
@@ -155,13 +151,23 @@ def _is_text(written: _Written) -> bool:
     return True
 
 
-def _managed(written: _Written, names: tuple[str, ...]) -> ContainerResources:
+def _managed(limits: core_v1.Quantities, requests: core_v1.Quantities, names: tuple[str, ...]) -> ContainerResources:
     """Return the managed resources as written, in the order of their names."""
-    limits, requests = (
-        {name: quantities[name] for name in names if quantities.get(name) is not None}
-        for quantities in map(dict, written)
+    return ContainerResources(
+        *({name: each[name] for name in names if each.get(name) is not None} for each in (limits, requests))
     )
-    return ContainerResources(limits, requests)
+
+
+def _cards_of(
+    name: str, kind: int, resources: ContainerResources, field: str, vendors: tuple[Vendor, ...]
+) -> tuple[Container, tuple[Invalid, ...], _Charged]:
+    """Return a container, what is invalid in its managed resources, and their charge. `field`: of its resources."""
+    if not (resources.limits or resources.requests):
+        return Container(name, _KINDS[kind]), (), ()
+    requests, invalid = container_requests(resources, vendors, field)
+    first = requests[0] if requests else None
+    container = Container(name, _KINDS[kind], first, requests[1:], bool(invalid))
+    return container, invalid, ((kind, container_charge(resources, *vendors)),)
 
 
 @lru_cache(maxsize=_REMEMBERED)

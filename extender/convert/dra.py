@@ -36,6 +36,7 @@ def convert_claim(wire: resource_v1.ResourceClaim) -> Claim:
         name,
         tuple(map(_result, results)),
         _node(allocation),
+        next((each.uid or "" for each in meta.ownerReferences or () if each.kind == "Pod" and each.controller), ""),
     )
 
 
@@ -50,6 +51,7 @@ def convert_slice(wire: resource_v1.ResourceSlice) -> Slice:
         pool.generation or 0,
         sys.intern(spec.nodeName) if spec.nodeName else None,
         tuple(map(_device, spec.devices or ())),
+        max(1, pool.resourceSliceCount or 1),
     )
 
 

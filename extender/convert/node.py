@@ -38,7 +38,8 @@ def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
     """Return a node's cards and limits."""
     first, *others = settings.vendors
     meta, status = wire.metadata or core_v1.ObjectMeta(), wire.status or core_v1.NodeStatus()
-    name, annotations = meta.name or "", meta.annotations or {}
+    # Pods and requests name it; interned, it is in memory once.
+    name, annotations = sys.intern(meta.name or ""), meta.annotations or {}
     allocatable = status.allocatable or {}
     register = merge_registers(
         name, [_register(name, annotations.get(each.register_annotation), each) for each in settings.vendors]

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from accounting.holders import Hold
 from accounting.holdings import DeviceUse
 from accounting.packing.mix import Mix
 from accounting.packing.workload import Plan
@@ -32,6 +33,7 @@ Kind: TypeAlias = Literal[
     "ResourceSlice",
     "ResourceClaim",
     "VirtualMachineInstance",
+    "Hold",
 ]
 
 
@@ -151,6 +153,14 @@ class RawBudgets(_Entry, frozen=True):
     hard: list[tuple[str, str, int]]
 
 
+class Holds(_Entry, frozen=True):
+    """A pass has decided where what is held for a VM is."""
+
+    namespace: str
+    vmi: str
+    holds: list[Hold]
+
+
 Entry: TypeAlias = (
     Start
     | Verb
@@ -166,6 +176,7 @@ Entry: TypeAlias = (
     | Plugin
     | Expect
     | RawBudgets
+    | Holds
 )
 
 

@@ -38,6 +38,7 @@ class Recorder:
         events.plugin_changed.subscribe(self._plugin_changed)
         events.workload_expected.subscribe(self._workload_expected)
         events.raw_budgets_changed.subscribe(self._raw_budgets_changed)
+        events.holds_decided.subscribe(self._holds_decided)
 
     def on_answer(self, verb: str, body: bytes, answer: bytes) -> None:
         """Record a verb's question and answer. kube-scheduler sent the body, so it may not be text."""
@@ -73,3 +74,7 @@ class Recorder:
     def _raw_budgets_changed(self, event: told.RawBudgetsChanged) -> None:
         hard = [(namespace, key, units) for (namespace, key), units in sorted(event.budgets.items())]
         self._journal.write({"op": "rawbudgets", "hard": hard})
+
+    def _holds_decided(self, event: told.HoldsDecided) -> None:
+        vmi = event.key
+        self._journal.write({"op": "holds", "namespace": vmi.namespace, "vmi": vmi.name, "holds": event.holds})

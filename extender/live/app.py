@@ -15,36 +15,60 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from accounting.answers import Claims
+from accounting.errors import InvariantViolation
 from accounting.status import Problem, ProblemCode
 from extender.cluster import Cluster, Seen
 from extender.config import Settings
 from extender.journal import Journal, JournaledSink, Recorder
 from extender.kube.client import KubeClient
+from extender.kube.discovery import OptionalReflector, OptionalResource, Presence
 from extender.kube.events import EventRecorder
-from extender.kube.paths import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, api_path
+from extender.kube.paths import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, Resource, api_path
 from extender.kube.reflector import Reflector, ReflectorSettings, Sink
 from extender.live.background import Background
 from extender.live.binding import Binder, LateBindings
-from extender.live.comparing import Comparer, Comparison, NodeView, PodView, QuotaView
+from extender.live.comparing import (
+    Comparer,
+    Comparison,
+    HolderView,
+    Machines,
+    NodeView,
+    PodView,
+    QuotaView,
+    Slices,
+    ToldClaims,
+    ToldHolds,
+)
 from extender.live.evicting import Evictor
+from extender.live.holding import HoldKeeper, HoldWriter
 from extender.live.hooks import LiveHooks, Refused
 from extender.live.leading import LeaderElector, LeaderLabel, LeaseFollower, LeaseHolder, SoleLeader
 from extender.live.locks import NodeLocks, OwnerState
 from extender.live.refusals import RefusalReporter
 from extender.live.settings import LiveSettings
+from extender.live.tainting import TaintKeeper
 from extender.live.waking import Waker
 from extender.live.watching import (
+    DRA_RESOURCES,
+    VMIS,
     BudgetSink,
     Facts,
+    FreshClaims,
     HandshakeKeeper,
+    HoldSink,
     NodeSink,
     OvercommitReporter,
     PodInformer,
     PodSink,
     QuotaSink,
+    ResourceClaimSink,
     dra_reflectors,
+    dra_sinks,
+    hold_reflectors,
+    hold_resource,
     vmi_reflectors,
 )
 from extender.logs import logger
@@ -85,8 +109,21 @@ class LiveExtender:
         self.reflectors = self._make_reflectors(live.reflector, informer, journal)
         self._budgets = self._make_budget_reflector(live.reflector, journal)
         watching = client, self.cluster, live.reflector, _journaling(journal)
-        self.optional = [*dra_reflectors(*watching), *vmi_reflectors(*watching)]
+        source, of_dra = settings.hold_source, dra_sinks(self.cluster)
+        holds = None if source is None else HoldSink(self.cluster, source)
+        self.optional = [
+            *dra_reflectors(*watching, of_dra),
+            *vmi_reflectors(*watching),
+            *hold_reflectors(*watching, holds),
+        ]
         """What not every API server has."""
+        self.holds = self._make_hold_keeper(holds, live, journal)
+        self.taints = None
+        """Keeps DRA off cards that pods hold, if that is wanted."""
+        if live.taints is not None:
+            self.taints = TaintKeeper(self.cluster, client, self.leadership, self._answers, live.taints)
+        self.fresh_claims = self._make_fresh_claims(of_dra["ResourceClaim"])
+        self.binder.recheck_by(self.fresh_claims.look)
         self.cluster.unseen = self.unseen
         self.refusals = RefusalReporter(self.events)
         self.hooks = LiveHooks(
@@ -98,7 +135,7 @@ class LiveExtender:
             lambda: asyncio.get_running_loop().time(),
         )
         views = (PodView(self.cluster, RUNNING_PODS), NodeView(self.cluster), QuotaView(self.cluster))
-        self.comparer = Comparer(client, views, live.compare)
+        self.comparer = Comparer(client, views, live.compare, self._views_of_holders)
         self.compared: Comparison | None = None
         """The last comparison with the API server."""
         recorder = None if journal is None else Recorder(journal, settings)
@@ -165,6 +202,9 @@ class LiveExtender:
         self._background.spawn(self._budgets.run)
         for part in (self.waker, self.evictor, self.events, self.handshakes):
             self._background.spawn(part.run)
+        for optional_part in (self.holds, self.taints):
+            if optional_part is not None:
+                self._background.spawn(optional_part.run)
         self._background.spawn(self._compare_now_and_then)
         if self._live.labelled_pod is not None:
             self._background.spawn(LeaderLabel(self.client, self._live.labelled_pod, self._answers).run)
@@ -198,10 +238,18 @@ class LiveExtender:
         if others_unknown and not await self.late_bindings.rule_out(max(0.0, end - loop.time())):
             await asyncio.sleep(end - loop.time())
             await self._list_everything()
+        self.cluster.hold_sets.take_over()
         await self.overcommit.look_at_everything()
 
     async def _list_everything(self) -> None:
-        await asyncio.gather(*(reflector.list_again() for reflector in self.reflectors))
+        of_holds = [
+            each.reflector for each in self.optional if each.reflector is not None and self._tells_of_holds(each)
+        ]
+        await asyncio.gather(*(reflector.list_again() for reflector in (*self.reflectors, *of_holds)))
+
+    def _tells_of_holds(self, optional: OptionalReflector) -> bool:
+        source = self.cluster.settings.hold_source
+        return source is not None and optional.wanted == hold_resource(source) and optional.is_settled
 
     async def _compare_now_and_then(self) -> None:
         while True:
@@ -214,11 +262,51 @@ class LiveExtender:
         found = await self.compare()
         if found.differing:
             logger().error("cache differs from the API server", differing=found.differing, some=found.differences[:5])
-        for reflector in self.reflectors:
+        optional = [each.reflector for each in self.optional if each.reflector is not None]
+        for reflector in (*self.reflectors, *optional):
             if reflector.path in found.paths:
                 await reflector.list_again()
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _views_of_holders(self) -> list[HolderView]:
+        """Return the views of what was listed of other holders."""
+        kinds: dict[OptionalResource, tuple[Any, str]] = {
+            DRA_RESOURCES["ResourceClaim"]: (ToldClaims(self.cluster), "resourceclaim"),
+            DRA_RESOURCES["ResourceSlice"]: (Slices(self.cluster), "resourceslice"),
+            VMIS: (Machines(self.cluster), "vmi"),
+        }
+        source = self.cluster.settings.hold_source
+        if source is not None:
+            kinds[hold_resource(source)] = ToldHolds(self.cluster, source), "hold"
+        found = []
+        for optional in self.optional:
+            if optional.reflector is None or optional.presence is not Presence.SYNCED or optional.wanted not in kinds:
+                continue
+            group_version, _, plural = optional.reflector.path.rpartition("/")
+            kind, word = kinds[optional.wanted]
+            found.append(HolderView(kind, Resource(group_version, plural), word))
+        return found
+
+    def _make_fresh_claims(self, known: Sink) -> FreshClaims:
+        (claims_of,) = (each for each in self.optional if each.wanted == DRA_RESOURCES["ResourceClaim"])
+        if not isinstance(known, ResourceClaimSink):
+            raise InvariantViolation("claims have another sink")
+        return FreshClaims(self.client, self.cluster.resource_claims, claims_of, known)
+
+    def _make_hold_keeper(
+        self, sink: HoldSink | None, live: LiveSettings, journal: Journal | None
+    ) -> HoldKeeper | None:
+        """Return what decides where devices are held; None with hold sets off."""
+        source = self.cluster.settings.hold_source
+        if not self.cluster.settings.hold_sets:
+            return None
+        writer = None
+        if source is not None and sink is not None:
+            told = _journaling(journal)(sink, "Hold")
+            seconds = min(live.bind.write_seconds, live.holds.request_seconds)
+            writer = HoldWriter(self.client, self.cluster, source, (sink, told), self.leadership, seconds)
+        return HoldKeeper(self.cluster, self.binder.lanes, self._answers, writer, live.holds)
 
     def _make_leadership(self, live: LiveSettings) -> SoleLeader | LeaseHolder:
         if live.follow_lease:
@@ -266,6 +354,7 @@ class LiveExtender:
         events.lock_changed.subscribe(lambda event: self.locks.notify(event.node))
         events.quota_changed.subscribe(lambda _: waker.freed_everywhere())
         events.raw_budgets_changed.subscribe(lambda _: waker.freed_everywhere())
+        events.claim_given.subscribe(lambda event: self.binder.claim_given(event.uid))
         events.contradicted.subscribe(lambda event: self.binder.contradicted(event.uid))
         events.over.subscribe(
             lambda event: waker.forget(event.uid),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from accounting.answers import Claim, Claims, crowded_rows
+from accounting.holders import VmiKey
 from accounting.packing.workload import build_workload
 from accounting.pod import Pod
 from accounting.state import BoolArray, Snapshot
@@ -20,7 +21,17 @@ from extender.config import Settings
 from extender.convert import pack_rows, unpack_rows
 from extender.journal import journal
 from extender.kube.reflector import Sink
-from extender.live.watching import BudgetSink, Facts, NodeSink, PodInformer, PodSink, QuotaSink, VmiSink, dra_sinks
+from extender.live.watching import (
+    BudgetSink,
+    Facts,
+    HoldSink,
+    NodeSink,
+    PodInformer,
+    PodSink,
+    QuotaSink,
+    VmiSink,
+    dra_sinks,
+)
 from extender.verbs import Hooks, Verbs, placed
 from extender.wire.core_v1 import Pod as WirePod
 from extender.wire.extender_v1 import BindingArgs, WireError, decode_binding, encode_binding
@@ -97,6 +108,8 @@ class _Process:
             "VirtualMachineInstance": VmiSink(self.cluster),
             **dra_sinks(self.cluster),
         }
+        if settings.hold_source is not None:
+            self.sinks["Hold"] = HoldSink(self.cluster, settings.hold_source)
 
     def apply(self, entry: journal.Entry) -> None:
         """Apply an entry that has no answer to compare."""
@@ -117,6 +130,8 @@ class _Process:
             self.cluster.expect(build_workload(entry.mix, entry.plan))
         elif isinstance(entry, journal.RawBudgets):
             self.cluster.set_raw_budgets({(namespace, key): units for namespace, key, units in entry.hard})
+        elif isinstance(entry, journal.Holds):
+            self.cluster.hold_sets.decide(VmiKey(entry.namespace, entry.vmi), tuple(entry.holds))
 
     def _settle(self, entry: journal.Finish | journal.Forget | journal.Lose) -> None:
         registry = self.cluster.registry

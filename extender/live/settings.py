@@ -12,7 +12,9 @@ from extender.kube.reflector import ReflectorSettings
 from extender.live.binding import BindSettings
 from extender.live.comparing import CompareSettings
 from extender.live.evicting import EvictSettings
+from extender.live.holding import HoldSettings
 from extender.live.leading import LeaseSettings, OwnPod, Predecessors
+from extender.live.tainting import TaintSettings
 from extender.live.waking import WakeSettings
 
 
@@ -29,6 +31,9 @@ class LiveSettings:
     evict: EvictSettings = field(default_factory=EvictSettings)
     reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
+    taints: TaintSettings | None = None
+    """None: nothing keeps DRA off cards that pods hold. It needs rights of its own, so it is off by default."""
+    holds: HoldSettings = field(default_factory=HoldSettings)
     claims: bool = True
     compare_every_seconds: float = 3600.0
     """Between two comparisons with the API server; with 100,000 pods each one reads 900 MB."""

@@ -6,7 +6,7 @@ They must not print and must not change anything.
 from extender.reports.container_requests import asks, request_text
 from extender.reports.details import decision_entry, pod_detail
 from extender.reports.explaining import explain
-from extender.reports.lists import VerifyLists, claim_entries, node_entries, pod_entries
+from extender.reports.lists import VerifyLists, claim_entries, hold_entries, node_entries, pod_entries
 from extender.reports.marks import MARKS, WRONG, card_marks, wanted_marks
 from extender.reports.options import options
 from extender.reports.render import account, node_devices
@@ -25,6 +25,7 @@ __all__ = [
     "claim_entries",
     "decision_entry",
     "explain",
+    "hold_entries",
     "holder_counts",
     "node_devices",
     "node_entries",

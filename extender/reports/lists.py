@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from accounting.answers import DeviceReport, FoundProblems, node_report, raw_reports_in_steps
-from accounting.holders import Claim, ClaimHolding, RawDevices
+from accounting.holders import Claim, ClaimHolding, KeptSet, RawDevices
 from accounting.pod import Pod
 from accounting.state import Dump, name_order
 from accounting.status import Problem
@@ -53,6 +53,14 @@ def claim_entries(cluster: Cluster, node: str | None = None, namespace: str | No
         nodes = {each.node for each in holding.cards} | {name for name, _ in holding.unmapped}
         is_wanted = namespace in (None, claim.namespace) and (node is None or node in nodes)
         yield render.claim_entry(claim, holding) if is_wanted else None
+
+
+def hold_entries(cluster: Cluster, node: str | None = None, namespace: str | None = None) -> Entries:
+    """Yield the entries of /api/v1/holds, by namespace and name of the VM. `node`, `namespace`: only theirs."""
+    found: Iterator[KeptSet] = yield from in_order(cluster.hold_sets.held(), attrgetter("vmi"))
+    for kept in found:
+        is_wanted = namespace in (None, kept.vmi.namespace) and (node is None or node in kept.nodes)
+        yield render.hold_entry(kept) if is_wanted else None
 
 
 class VerifyLists:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from accounting.answers import DeviceReport, Placement, RawReport
-from accounting.holders import Claim, ClaimHolding
+from accounting.holders import Claim, ClaimHolding, KeptSet
 from accounting.holdings import DeviceUse, Total
 from accounting.pod import Allocation, Container, DeviceRow, Pod, UnreadableAllocation, is_ambiguous
 from accounting.pod_record import PodRecord, State
@@ -100,6 +100,26 @@ def claim_entry(claim: Claim, holding: ClaimHolding) -> Json:
             for each in holding.cards
         ],
         "unmapped": [{"node": node, **found._asdict()} for node, found in holding.unmapped],
+    }
+
+
+def hold_entry(kept: KeptSet) -> Json:
+    """Return an entry of /api/v1/holds: what is held for one VM. Its state is null while it is not gathered yet."""
+    return {
+        "vmi": "/".join(kept.vmi),
+        "kind": "hold" if any(hold.name for hold in kept.holds) else "vmi",
+        "state": None if kept.state is None else kept.state.value,
+        "nodes": list(kept.nodes),
+        "holds": [
+            {
+                "name": hold.name or None,
+                "raw_key": hold.key,
+                "units": hold.units,
+                "node": hold.node,
+                "state": hold.state.value,
+            }
+            for hold in kept.holds
+        ],
     }
 
 

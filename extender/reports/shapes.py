@@ -213,6 +213,26 @@ class ClaimEntry(TypedDict):
     unmapped: list[UnmappedDevice]
 
 
+class HeldDevices(TypedDict):
+    """Devices that are held for a VM. `name`: of the object that tells of them, if it is not the VM's spec."""
+
+    name: str | None
+    raw_key: str
+    units: int
+    node: str | None
+    state: str
+
+
+class HoldEntry(TypedDict):
+    """All that is held for one VM. `kind`: hold if objects of their own tell of it, vmi if the VM's spec does."""
+
+    vmi: str
+    kind: str
+    state: str | None
+    nodes: list[str]
+    holds: list[HeldDevices]
+
+
 class Verified(TypedDict):
     """All cards and problems, and whole devices if raw keys are counted; on a live cluster also what differs there."""
 

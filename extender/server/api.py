@@ -14,7 +14,16 @@ from accounting.pod import Pod
 from accounting.quota import Limit
 from extender.cluster import Cluster, check_requests, checked_pod, concerns_cards
 from extender.convert import InputError, parse_json_manifests
-from extender.reports import VerifyLists, card_marks, claim_entries, node_entries, pod_entries, render, wanted_marks
+from extender.reports import (
+    VerifyLists,
+    card_marks,
+    claim_entries,
+    hold_entries,
+    node_entries,
+    pod_entries,
+    render,
+    wanted_marks,
+)
 from extender.server.bodies import read_body
 from extender.server.lists import ListQuery, Lists, placed
 from extender.server.origin import check_host, check_json
@@ -60,6 +69,7 @@ class Api:
             web.get("/api/v1/pods", self.pods),
             web.get("/api/v1/nodes", self.nodes),
             web.get("/api/v1/claims", self.claims),
+            web.get("/api/v1/holds", self.holds),
             web.get("/api/v1/verify", self.verify),
             web.get("/api/v1/quotas", self.quotas),
         ]
@@ -95,6 +105,17 @@ class Api:
         node, namespace = query.filters.get("node"), query.filters.get("namespace")
         return await self._lists.send(
             request, query, lambda: placed(claim_entries(self._cluster, node, namespace), _claim_place)
+        )
+
+    async def holds(self, request: web.Request) -> web.StreamResponse:
+        """What is held for each VM; `?node=` and `?namespace=` leave some of it."""
+        try:
+            query = ListQuery.of(request, ("node", "namespace"))
+        except InputError as error:
+            return json_response({"error": str(error)}, status=400)
+        node, namespace = query.filters.get("node"), query.filters.get("namespace")
+        return await self._lists.send(
+            request, query, lambda: placed(hold_entries(self._cluster, node, namespace), _hold_place)
         )
 
     def _nodes(self, query: ListQuery, marks: frozenset[str] | None) -> Iterator[Json | None]:
@@ -178,6 +199,10 @@ class Api:
 
 def _pod_place(entry: Json) -> list[str]:
     return [*entry["pod"].split("/", 1), entry["uid"]]
+
+
+def _hold_place(entry: Json) -> list[str]:
+    return entry["vmi"].split("/", 1)
 
 
 def _claim_place(entry: Json) -> list[str]:

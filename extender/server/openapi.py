@@ -87,6 +87,14 @@ OPERATIONS = (
         statuses=(400,),
         is_list=True,
     ),
+    Operation(
+        "/api/v1/holds",
+        "What is held for each VM, and where.",
+        list[shapes.HoldEntry],
+        (*_PAGED, _OF_NODE, _OF_NAMESPACE),
+        statuses=(400,),
+        is_list=True,
+    ),
     Operation("/api/v1/pods/{namespace}/{name}", "One pod in full.", shapes.PodDetail, statuses=(404,)),
     Operation("/api/v1/pods/{namespace}/{name}/why", "Why a pod waits.", shapes.Why, statuses=(404,)),
     Operation(

@@ -2,9 +2,11 @@
 
 Why it exists: people ask "why did it not go there" minutes later, when the state has changed. It must not judge, and
 must not keep lists of nodes. Invariant: memory is bounded, whatever the questions: it keeps counts and a few names per
-decision, a few decisions per pod, and the last decisions over all pods.
+decision, a few decisions per pod, and the last decisions over all pods. A name is kept as the node's own text: if texts
+of a request stayed, the thousands around them would leave holes, and later requests would miss the CPU cache.
 """
 
+import sys
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -100,14 +102,14 @@ class Decisions:
         last = self.last(uid)
         if last is not None:
             self.changes += 1
-            last.scores, last.score_seconds = tuple(scores), seconds
+            last.scores, last.score_seconds = tuple((sys.intern(name), score) for name, score in scores), seconds
 
     def bound(self, uid: str, node: str, error: str, seconds: float) -> None:
         """Note a bind and why it failed, "" if it did not."""
         last = self.last(uid)
         if last is not None:
             self.changes += 1
-            last.bound, last.bind_error, last.bind_seconds = node, error, seconds
+            last.bound, last.bind_error, last.bind_seconds = sys.intern(node), error, seconds
 
     def last(self, uid: str) -> Decision | None:
         """Return a pod's last decision."""
@@ -133,7 +135,8 @@ def _refused(names: Sequence[str], verdict: Verdict) -> Iterable[Refused]:
     counts = np.bincount(codes[~verdict.feasible], minlength=len(CODES))
     found = [(-int(counts[number]), CODES[number].value, number) for number in np.flatnonzero(counts).tolist()]
     for negative, code, number in sorted(found):
-        yield Refused(code, -negative, tuple(names[place] for place in _first(verdict, number, min(NAMED, -negative))))
+        places = _first(verdict, number, min(NAMED, -negative))
+        yield Refused(code, -negative, tuple(sys.intern(names[place]) for place in places))
 
 
 def _first(verdict: Verdict, number: int, wanted: int) -> list[int]:

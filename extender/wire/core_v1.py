@@ -25,6 +25,8 @@ class OwnerReference(Object):
     """An entry of ownerReferences."""
 
     kind: str | None = None
+    uid: str | None = None
+    controller: bool | None = None
 
 
 class ObjectMeta(Object):
@@ -134,6 +136,20 @@ class Condition(Object):
     message: str | None = None
 
 
+class RequestMapping(Object):
+    """An entry of requestMappings."""
+
+    containerName: str | None = None
+    resourceName: str | None = None
+
+
+class ExtendedResourceClaimStatus(Object):
+    """extendedResourceClaimStatus (KEP-5004)."""
+
+    resourceClaimName: str | None = None
+    requestMappings: list[RequestMapping] | None = None
+
+
 class PodStatus(Object):
     """status."""
 
@@ -143,6 +159,7 @@ class PodStatus(Object):
     nominatedNodeName: str | None = None
     conditions: list[Condition] | None = None
     initContainerStatuses: list[ContainerStatus] | None = None
+    extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
 
 
 class Pod(Object):

@@ -1,4 +1,4 @@
-"""Small builders for the tests of accounting: cases from files, containers, pods, nodes, and a cluster to ask.
+"""Small builders for the tests of accounting: cases from files, containers, pods, nodes, and a cluster to query.
 
 They must not compute anything that is under test. Invariant: what they build is what the arguments say.
 """
@@ -27,7 +27,7 @@ from accounting.vendor import NVIDIA, Vendor
 from tests.builders import make_allocation, make_node, make_pod, uuids_on
 
 CASES = Path(__file__).resolve().parent.parent / "data" / "cases"
-#: Resource names as the cases shorten them.
+#: Short resource name in the cases -> full name.
 SHORT_NAMES = {
     "gpu": NVIDIA.count_resource,
     "gpumem": NVIDIA.memory_resource,
@@ -44,7 +44,7 @@ def read_cases(name: str) -> list[dict[str, Any]]:
 
 
 def words(text: str) -> str:
-    """Return a test id in words."""
+    """Return a text as words, for a test id."""
     return " ".join(text.replace("_", " ").replace("-", " ").split())
 
 
@@ -62,7 +62,7 @@ def request_of(
 
 
 def asking(kind: str | ContainerKind, limits: Mapping[str, object] | None, name: str = "main") -> Container:
-    """Return a container with these limits; none ask for nothing."""
+    """Return a container with these limits; without limits it asks for nothing."""
     request, invalid = request_of(limits or {})
     assert not invalid
     return Container(name, ContainerKind(kind), request)
@@ -88,7 +88,7 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     invalid: tuple[Invalid, ...] = (),
 ) -> Pod:
-    """Return a pod. Without ordinary inits they are over from the start."""
+    """Return a pod; its inits are over if it has none."""
     notes = annotations or {}
     return make_pod(
         name,
@@ -147,7 +147,7 @@ def holder(node_name: str, uses: Iterable[DeviceUse], *, name: str = "holder", c
 
 
 class Cluster:
-    """A cache with nodes and pods, and the questions that tests ask it."""
+    """A cache with nodes and pods, and the questions of tests."""
 
     def __init__(self, *nodes: Node, pods: Iterable[PodRecord] = (), vendors: Sequence[str] = (NVIDIA.key,)) -> None:
         self.cache = Cache(vendors)
@@ -174,7 +174,7 @@ class Cluster:
         return placement
 
     def bind(self, asked: Pod, name: str) -> Pod:
-        """Place the pod, record it, and return it as it is then."""
+        """Place the pod, record it, and return it as it then is."""
         placement = self.place(asked, name)
         assert placement is not None
         bound = asked._replace(node=name, allocation=placement.allocation)

@@ -1,8 +1,8 @@
-"""The search on one node with cards in MIG mode, in the plainest form: every choice in order of preference.
+"""The plainest search on one node with cards in MIG mode: it tries every choice in order of preference.
 
-It exists to be compared with `accounting.mig.search`, which leaves out ways and looks at plain numbers. It must not
-leave out anything: what a choice adds up to is looked at when all of it is there. Invariant: whether a card is open and
-in which order cards are preferred comes from `card_fit` and `choice`, as on nodes without MIG mode.
+It exists to be compared with `accounting.mig.search`, which skips choices and works on plain numbers. It must not skip
+any: only complete choices are summed and judged. Invariant: `card_fit` and `choice` say whether a card is open and
+which cards are preferred, as on nodes without MIG mode.
 """
 
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ class Reference:
         if not layout:
             yield Pick(card, memory, cores, None)
         elif open_cards(self._view, assignment, self._in_mig, mutex=False)[card, 0]:
-            # Rows of one container are alike, so they are tried in one order only.
+            # Rows of one container are equal, so they are tried in one order only.
             every = [option.instance for option in options(layout, EVERY_SLICE, memory, cores)]
             last = picks[-1].instance if picks and picks[-1].device == card else None
             for option in options(layout, self._free[card], memory, cores):
@@ -131,7 +131,7 @@ def open_cards(view: View, assignment: Assignment, accepted_cards: BoolArray, *,
 def most_instances(layout: MigLayout, free: int, memory: int, cores: int) -> int:
     """Return how many instances with at least this memory and these cores have places on free slices together."""
     every = options(layout, free, memory, cores)
-    # The lowest slice that any of them uses is used by one of them or by none, so nobody is counted in two orders.
+    # The lowest slice is used by one of them or by none, so that nothing is counted in two orders.
     found = 0
     for option in every:
         low = option.instance.bits & -option.instance.bits

@@ -1,8 +1,8 @@
 """Pods whose memory depends on their cards, under a quota: refused only where no choice of cards keeps it.
 
-It exists because a whole node is one question for the quota: HAMi judged container by container, with rows out of
-place (hami_facts B1). It must not know how cards are searched. Invariant: yes and no are those of the slow reference,
-which goes through all choices; what allocate gives keeps the budget and fits.
+It exists because a quota judges all containers of a pod together: HAMi judged one by one, with rows out of place
+(hami_facts B1). It must not know how cards are searched. Invariant: filter agrees with the slow reference, which tries
+all choices; what allocate gives fits and keeps the budget.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def test_a54_on_a_node_with_both_the_card_that_keeps_it_is_taken(policy: str) ->
     placement = placed(cache, asking, 20_000)
     assert placement is not None
     assert [use.uuid for use in placement.peak] == ["GPU-small"]
-    # Without a budget the policy alone decides: of equal loads the higher index.
+    # Without a budget the policy alone decides: among equal loads it takes the higher index.
     assert judged(cache, asking, 24_576) is None
     assert memory_of(asking, placed(cache, asking, 24_576)) == 24_576
     assert judged(cache, asking, 8_191) is Code.QUOTA_EXCEEDED
@@ -185,7 +185,7 @@ def test_a_search_that_is_cut_off_says_so() -> None:
 
 @st.composite
 def sharing_pods(draw: st.DrawFn) -> Pod:
-    """Pods that mostly ask for percentages and whole cards."""
+    """Draw pods that mostly ask for percentages and whole cards."""
     pod = draw(pending_pods())
     share = st.sampled_from((0, 0, 10, 33, 50, 100))
     containers = []

@@ -1,8 +1,8 @@
-"""Whatever is told to the cache, in whatever order, its numbers are those of the objects as they are now.
+"""Whatever events the cache gets, in whatever order, its numbers are those of the present objects.
 
-It exists because the cache adds and takes away, and the rule is about what is there. It must not know how the cache
-counts: `World` keeps the objects, and the reference counts them. Invariant: after every step each card, each node and
-each namespace agrees, and a cache that starts from the same objects in another order has the same numbers.
+It exists because the cache adds and subtracts, while the rule is about the objects that exist. It must not know how the
+cache counts: `World` keeps the objects, and the reference counts them. Invariant: after every step each card, each node
+and each namespace agrees, and a cache that starts from the same objects in another order has the same numbers.
 """
 
 from dataclasses import replace
@@ -154,12 +154,12 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(order=st.randoms(use_true_random=False))
     def restart(self, order: Random) -> None:
-        """A new process lists everything; it knows no allocation but what it can read now."""
+        """A new process lists everything; it knows only the allocations that it can read now."""
         told_anew([*self.world.nodes.values(), *self.world.seen.values()], order)
 
     @rule(order=st.randoms(use_true_random=False))
     def replay(self, order: Random) -> None:
-        """A cache that is told the same in another order has the same numbers, orphans included."""
+        """A cache that gets the same objects in another order has the same numbers, orphans included."""
         again = told_anew([*self.world.nodes.values(), *self.world.pods.values()], order)
         assert all_numbers(again.cache) == all_numbers(self.world.cache)
 
@@ -174,7 +174,7 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 def told_anew(things: list[Node | Pod], order: Random) -> World:
-    """A world that was told of these things in that order."""
+    """Return a world that got these objects in this order."""
     world = World()
     order.shuffle(things)
     for thing in things:
@@ -187,7 +187,7 @@ def told_anew(things: list[Node | Pod], order: Random) -> World:
 
 
 def all_numbers(cache: Cache) -> dict[str, NodeNumbers | None]:
-    """Everything derived, by node."""
+    """Return everything derived, by node."""
     snapshot = cache.snapshot()
     return {name: numbers(cache, snapshot, name) for name in cache.node_names()}
 

@@ -1,6 +1,6 @@
-"""The text of an allocation: what was written comes back, and no damage makes a pod hold less.
+"""The text of an allocation: what is written is read back, and no damage makes a pod hold less.
 
-It must not use the decoder to say what is expected: a reader of its own splits the text.
+It must not use the decoder to compute what is expected: it splits the text itself.
 """
 
 import re
@@ -20,7 +20,7 @@ A, B = ("GPU-a", 3000, 30), ("GPU-b", 500, 0)
 UUIDS = st.text("GPUabc0123456789-/.", min_size=1, max_size=40)
 ROWS = st.builds(DeviceRow, UUIDS, st.integers(0, 2**31 - 1), st.integers(0, 10_000))
 ALLOCATIONS = st.lists(st.lists(ROWS, max_size=3).map(tuple), max_size=6).map(tuple)
-#: What texts are made of, and so what a damaged text looks like.
+#: The parts that texts are made of; damaged texts mix them.
 PIECES = st.sampled_from([*",,,::;;", "GPU-a", "GPU-b", "NVIDIA", "0", "30", "3000", "-1", "+5", "x", " ", "1.5", "\n"])
 
 
@@ -86,7 +86,7 @@ def test_rewriting_by_the_plugin_adds_semicolons_and_nothing_else(allocation: Al
         ("GPU-a,NVIDIA,+3000,030:;", rows([A])),
         ("GPU-a,NVIDIA,-0,0:;", rows([("GPU-a", 0, 0)])),
         ("GPU-a,NVIDIA,2147483647,100:;", rows([("GPU-a", 2**31 - 1, 100)])),
-        # Two parts of one card divided by the hardware.
+        # Two parts of one card that the hardware divides.
         ("GPU-a,NVIDIA,9984,29:GPU-a,NVIDIA,9984,29:;", rows([("GPU-a", 9984, 29), ("GPU-a", 9984, 29)])),
     ],
     ids=lambda value: repr(value) if isinstance(value, str) else "rows",
@@ -134,11 +134,11 @@ AB = ("GPU-a", "GPU-b")
         ("", 1, (), "names no card in 0 rows for 1 containers"),
         ("  ", 1, (), "names no card in 0 rows for 1 containers"),
         (";;", 3, (), "names no card in 2 rows for 3 containers"),
-        # One bad part makes all of it unreadable, whichever it is, and the cards of all parts are named.
+        # One bad part anywhere makes the whole text unreadable, and the cards of all parts are named.
         ("GPU-b,NVIDIA,500,0:;GPU-a,NVIDIA,x,30:;", 2, AB, "memory 'x' is not an integer"),
         ("GPU-a,NVIDIA,x,30:;GPU-b,NVIDIA,500,0:;", 2, AB, "memory 'x' is not an integer"),
         ("GPU-b,NVIDIA,500,0:GPU-a:;", 1, ("GPU-b",), "must be uuid,type,memory,cores"),
-        # A row beyond the containers counts for the reading too.
+        # A row beyond the containers is read and checked too.
         ("GPU-b,NVIDIA,500,0:;junk;", 1, ("GPU-b",), "must be uuid,type,memory,cores"),
     ],
 )
@@ -182,7 +182,7 @@ def test_rows_that_cannot_be_told_apart_are_the_pods(
 
 
 def parts_of(text: str) -> list[list[str]]:
-    """The fields of every part that is not empty, by a reading of its own."""
+    """Return the fields of every part that is not empty, without the decoder."""
     return [part.split(",") for part in re.split("[:;]", text.strip()) if part]
 
 

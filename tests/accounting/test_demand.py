@@ -1,8 +1,8 @@
-"""What is in a demand, what is left out of it and why; and that nothing may be missing from it.
+"""What is in a demand, what is left out of it and why; and that nothing is missing from it.
 
-It exists because a field that decides an answer and is not in the key makes a memory answer for another pod. It must
-not look into a memory. Invariants: every field of a pod is either in the demand or listed here with the reason why not;
-for every field that is in it there are two pods that differ in nothing else and get different answers.
+It exists because a memory whose key lacks a field that decides answers would give one pod the answer of another. It
+must not look into a memory. Invariants: every field of a pod is either in the demand or listed here with the reason why
+not; for every field in it there are two pods that differ in nothing else and get different answers.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from accounting.answers import Claims, Placement, Verdict, Verdicts, filter_nodes, place_beside
 from accounting.demand import ContainerDemand, Demand, QuotaKey
+from accounting.holdings import requested_count, requested_total
 from accounting.pod import Container, ContainerKind, DeviceRequest, Pod, Preempting, UnreadableAllocation
 from accounting.pod_info import PodInfo
 from accounting.pod_record import record_pod
@@ -30,7 +31,7 @@ from tests.strategies import pending_pods
 ONE, TWO = "NVIDIA", "DCU"
 WRONG = Invalid("spec.containers[a]", "-1", "must not be negative")
 
-#: Fields of `Pod` that are not in the demand, and why no memory that is keyed by it can do without them.
+#: Fields of `Pod` that are not in the demand -> why a memory that is keyed by it does not need them.
 LEFT_OUT = {
     "uid": "who asks decides only whose booking and claim are left out; both are judged apart, and never kept",
     "namespace": "decides by quotas alone: `QuotaKey`; under a budget no verdict is kept",
@@ -119,7 +120,7 @@ HARMLESS = {
 
 
 def make_cluster() -> Cache:
-    """Nodes with cards of two vendors, two of them in part taken, with links; large enough for verdicts to be kept."""
+    """A cluster large enough to keep verdicts: cards of two vendors, two of them partly taken, with links."""
     cache = Cache((ONE, TWO))
     for number in range(40):
         name = f"n{number}"
@@ -139,7 +140,7 @@ def make_cluster() -> Cache:
 
 
 class Answers(NamedTuple):
-    """All that is kept by a demand: filter's verdict on every node, and the cards on two of them."""
+    """Everything that is kept by demand: filter's verdict on every node, and the cards on two of them."""
 
     feasible: list[bool]
     codes: list[int]
@@ -158,7 +159,7 @@ def answers(cache: Cache, pod: Pod, verdicts: Verdicts | None, claims: Claims) -
 
 @pytest.mark.parametrize("field", PAIRS)
 def test_each_field_of_the_demand_decides_and_no_memory_takes_one_pod_for_the_other(field: str) -> None:
-    """Fails if the field is left out of the demand: then the second pod gets what is kept of the first."""
+    """This fails if the field is left out of the demand: the second pod then gets the answer kept for the first."""
     for one, other in (PAIRS[field], PAIRS[field][::-1]):
         cache, verdicts, claims = make_cluster(), Verdicts(), Claims()
         first = [answers(cache, one, verdicts, claims) for _ in range(3)]
@@ -234,3 +235,9 @@ def test_parts_are_what_is_asked_of_each_vendor() -> None:
     assert [part.containers[0].request for part in parts] == [ask(1, 10), DeviceRequest(2, 7, 0, 0, vendor=TWO)]
     alone = Demand.of(make_pod("p", [app(1)]))
     assert alone.parts == (alone,)
+
+
+@given(pending_pods())
+def test_the_count_of_a_demand_is_that_of_its_total(pod: Pod) -> None:
+    containers = Demand.of(pod).containers
+    assert requested_count(containers) == requested_total(containers)[0].count

@@ -31,7 +31,7 @@ from tests.strategies import clusters, crowds, pending_pods
 
 
 def refusals(nodes: list[Node], pods: list[Pod], pod: Pod) -> dict[str, Code | None]:
-    """Why each node refuses the pod; None if it takes it, and then bind finds cards too."""
+    """Return why each node refuses the pod; None if it takes it, and then bind finds cards too."""
     cache = make_cache(nodes, pods)
     snapshot = cache.snapshot()
     names = list(snapshot.rows)
@@ -136,7 +136,7 @@ def test_out_of_steps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusals([node_of(12, 12)], [], pod) == {"n1": None}
     monkeypatch.setattr(exact_fit, "STEPS", 0)
     assert refusals([node_of(12, 12)], [], pod) == {"n1": Code.SEARCH_LIMIT}
-    # Nobody can take it: the necessary test says so without a step.
+    # It fits nowhere: the necessary test says so without a step.
     pod = make_pod("p", [app(size) for size in (4, 4, 4, 7, 3, 3)])
     assert refusals([node_of(12, 12)], [], pod) == {"n1": Code.INSUFFICIENT_MEMORY}
 

@@ -1,7 +1,7 @@
 """filter, allocate, the rejections and the scores agree with the slow reference on random clusters.
 
 It exists because the fast code decides thousands of nodes at once in packed integers. It must not know how. Invariant:
-a question has one answer, whichever way it is asked, and asking changes nothing.
+a question has one answer, however it is asked, and asking changes nothing.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ UNKNOWN = "nowhere"
 
 
 def judged(cache: Cache, pod: Pod, names: Sequence[str]) -> dict[str, tuple[Code | None, bool]]:
-    """The verdict of filter in the reference's form."""
+    """Return filter's verdict in the reference's form."""
     snapshot = cache.snapshot()
     verdict = filter_nodes(snapshot, pod, snapshot.rows_of(names), cache.own_row(pod.uid))
     return {
@@ -61,13 +61,13 @@ def judged(cache: Cache, pod: Pod, names: Sequence[str]) -> dict[str, tuple[Code
 
 
 def placed(cache: Cache, pod: Pod, node: str) -> Placement | None:
-    """Where allocate would put the pod on that node, its own booking aside."""
+    """Return the cards that allocate would give on that node, without the pod's own booking."""
     alone = cache.node_without(pod.uid) if pod.uid in cache.pods and cache.pods[pod.uid].node == node else cache
     return placement(alone, pod, node)
 
 
 def expected(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, tuple[Code | None, bool]]:
-    """The reference's verdict, with a name that nobody knows."""
+    """Return the reference's verdict, with a name that does not exist."""
     unknown = reference.filter_nodes([], [], pod) | {UNKNOWN: (Code.NODE_UNKNOWN, True)}
     if pod.invalid:
         unknown[UNKNOWN] = Code.INVALID_REQUEST, True
@@ -86,7 +86,7 @@ def expected(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> dict[str, 
     [0],
 )
 @example(
-    # By links the sidecars would fill two cards of one NUMA node; filter has them on three, and so another reason.
+    # With links the sidecars would fill two cards of one NUMA node; filter puts them on three, so its reason differs.
     [
         make_node(
             devices=[
@@ -121,7 +121,7 @@ def test_however_it_is_asked_the_answer_is_the_references(
 
 
 def filter_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
-    """Filter says of every node what the reference says, and yes exactly where allocate finds cards."""
+    """Filter says of every node what the reference says, and accepts exactly where allocate finds cards."""
     want, cache = expected(nodes, pods, pod), make_cache(nodes, pods)
     assert judged(cache, pod, list(want)) == want
     found = {name: placed(cache, pod, name) is not None for name in cache.node_names()}
@@ -129,7 +129,7 @@ def filter_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
 
 
 def allocate_agrees(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
-    """The cards are the reference's, and so is what the pod would hold of them."""
+    """The cards are the reference's, and so is what the pod would hold on them."""
     cache = make_cache(nodes, pods)
     for name, state in reference_state.cluster_state(nodes, pods).items():
         rows, found = reference.fit(state, pod), placed(cache, pod, name)
@@ -154,7 +154,7 @@ def what_allocate_gives_can_be_booked(nodes: list[Node], pods: list[Pod], pod: P
 
 
 def a_card_without_rejection_is_a_card_that_fits(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
-    """The reasons that explain gives are those by which cards are taken."""
+    """The reasons that explain gives are those that decide which cards are taken."""
     snapshot = make_cache(nodes, pods).snapshot()
     mask, mutex = accepted(snapshot, pod.selection, snapshot), pod.policies.card.mutex
     fit = fit_pod(snapshot, Demand.of(pod), snapshot, choose_cards=True)
@@ -167,7 +167,7 @@ def a_card_without_rejection_is_a_card_that_fits(nodes: list[Node], pods: list[P
 
 
 def asking_changes_nothing(nodes: list[Node], pods: list[Pod], pod: Pod) -> None:
-    """A question leaves every byte as it was, and has the same answer again."""
+    """A question leaves every byte as it was, and gets the same answer again."""
     cache = make_cache(nodes, pods)
     snapshot, generation, names = cache.snapshot(), cache.generation, cache.node_names()
     before = snapshot_bytes(snapshot)
@@ -203,7 +203,7 @@ def a_part_of_the_rows_is_judged_as_all_of_them(nodes: list[Node], pods: list[Po
 
 
 def verdict_of(verdict: Verdict) -> list[tuple[bool, int, bool]]:
-    """One comparable entry per row; a code says nothing where the pod fits."""
+    """Return one comparable entry per row; the code means nothing where the pod fits."""
     columns = verdict.feasible.tolist(), verdict.codes.tolist(), verdict.unresolvable.tolist()
     return [(feasible, 0 if feasible else code, hopeless) for feasible, code, hopeless in zip(*columns, strict=True)]
 
@@ -212,7 +212,7 @@ def verdict_of(verdict: Verdict) -> list[tuple[bool, int, bool]]:
 def test_loads_are_the_references_and_scores_follow_them(
     nodes: list[Node], pods: list[Pod], of_load: Weights, policy: NodePolicy, data: st.DataObject
 ) -> None:
-    # More nodes than scores: the same ones under other names.
+    # More nodes than scores: the same nodes under other names.
     nodes = [*nodes, *(replace(node, name=f"{node.name}-{i}") for i in range(5) for node in nodes)]
     state, cache = reference_state.cluster_state(nodes, pods), make_cache(nodes, pods)
     snapshot = cache.snapshot()
@@ -229,7 +229,7 @@ def test_loads_are_the_references_and_scores_follow_them(
 
 
 def test_the_load_of_a_card_is_computed_once_for_each_container_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not once more for each container after it: a pod of many would hold up everybody."""
+    """Not again for each container after it: a pod with many would delay all others."""
     computed = 0
 
     def counted(weights: Weights, used: tuple[Any, ...], capacity: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an array

@@ -1,7 +1,7 @@
-"""HAMi's own numbers over our rules: parsing, order of cards, accounting, fitting.
+"""HAMi's own test cases, run against our rules: parsing, order of cards, accounting, fitting.
 
-Every case of hami_cases.json is run, or stands in NOT_APPLICABLE, by its id or its group, with the reason. Where the
-design decides otherwise than HAMi, the right value stands in RIGHT with the reason, which is also in the test's id.
+Every case of hami_cases.json is run, or its id or group stands in NOT_APPLICABLE with the reason. Where the design
+overrules HAMi, the right value stands in RIGHT with the reason, which is also in the test's id.
 """
 
 import re
@@ -85,7 +85,7 @@ NOT_APPLICABLE = {
     "obs-phantom": "filter records nothing that a later filter could drop; refilter-evicts shows it",
 }
 
-#: Case id -> what the design overrules, in words.
+#: Case id -> why the design overrules HAMi, in words.
 OVERRULED = {
     "gr4": "a percentage over 100 is refused",
     "gr5": "a percentage over 100 is refused",
@@ -141,12 +141,12 @@ def _cases(*groups: str, ids: Iterable[str] = ()) -> list[Any]:
 
 
 def _of(*names: str) -> pytest.MarkDecorator:
-    """Give a test its case, or one after another, and note that it runs them."""
+    """Give a test its case, or several by turns, and note that it runs them."""
     OWN_TEST.update(names)
     return pytest.mark.parametrize("case", _cases(*{ALL[name]["group"] for name in names}, ids=names))
 
 
-#: Cases that are run by a test of their own instead of a table.
+#: Cases that have a test of their own instead of a row in a table.
 OWN_TEST: set[str] = set()
 
 
@@ -223,7 +223,7 @@ def test_a_terminating_pod_counts_until_it_is_terminal(case: Case) -> None:
     assert len(case["steps"]) == 3
     case = ALL["usage-2app"]
     cluster = Cluster(node("n", card("GPU0")), pods=[_record(case)])
-    # deletionTimestamp is no part of what accounting sees, so that step is another update of the same pod.
+    # Accounting does not see deletionTimestamp, so that step is another update of the same pod.
     cluster.cache.update_pod(_record(case))
     assert cluster.held("GPU0") == (2, 20_000, 10)
     cluster.cache.update_pod(_record(case, terminal=True))
@@ -342,7 +342,10 @@ ORDER = _cases("device_order")
 
 
 def _preference(device: Case, keys: tuple[CardKey, ...]) -> tuple[int, ...]:
-    """Return what cards are ordered by, the higher tuple preferred. Ties go to the position: NUMA node, then index."""
+    """Return the key by which cards are ordered, the higher tuple preferred.
+
+    Ties go by position: NUMA node, then index.
+    """
     values = {
         CardKey.HIGH_LOAD: device["score"],
         CardKey.LOW_LOAD: -device["score"],
@@ -357,7 +360,7 @@ def _preference(device: Case, keys: tuple[CardKey, ...]) -> tuple[int, ...]:
 @pytest.mark.parametrize("case", ORDER)
 def test_which_card_is_preferred(case: Case) -> None:
     keys = card_keys(parse_card_policy(case["policy"]), numa_bind=case["numa_bind"])
-    # HAMi takes cards from the end of its list, so what sorts before is less preferred.
+    # HAMi takes cards from the end of its list, so those that sort before are less preferred.
     less_preferred = _preference(case["first"], keys) < _preference(case["second"], keys)
     assert less_preferred == case["expect_first_sorts_before"]
 
@@ -373,8 +376,8 @@ _ROUNDING = 1e-3
 def test_the_load_of_a_card(case: Case) -> None:
     """The request is added to the usage first.
 
-    Choosing cards does not do that: HAMi adds a request only where its type equals the card's registered model, and on
-    real nodes these texts always differ ("NVIDIA" and "NVIDIA-Tesla V100-PCIE-32GB").
+    The choice of cards does not add it: HAMi adds a request only where its type equals the card's registered model, and
+    on real nodes these texts always differ ("NVIDIA" and "NVIDIA-Tesla V100-PCIE-32GB").
     """
     device, weights = case["device"], Weights(**case["weights"])
     matching = [request for request in case["requests"] if request["type"] == device["type"]]
@@ -453,7 +456,7 @@ def _cluster(devices: list[Case], pair_scores: dict[str, dict[str, int]] | None 
 
 
 def _asking(kind: str, request: Case | None) -> Container:
-    """Return a container with the limits that make HAMi build this request; 0 and 101 percent mean not asked."""
+    """Return a container with the limits that make HAMi build this request; 0 and 101 percent mean none."""
     if request is None:
         return asking(kind, None)
     limits = {
@@ -621,7 +624,7 @@ def test_the_total_that_quota_is_charged(case: Case) -> None:
         )
         for place, each in enumerate(case["containers"])
     )
-    # One case names a vendor that is not enabled: nothing is asked of ours.
+    # One case names a vendor that is not enabled: it asks for none of our cards.
     expected = case.get("pod_request", {"mem": 0, "cores": 0})
     peak, _ = requested_total(containers)
     assert (peak.memory, peak.cores) == (expected["mem"], expected["cores"])
@@ -631,14 +634,14 @@ def test_the_total_that_quota_is_charged(case: Case) -> None:
 
 @pytest.mark.parametrize("case", FIT_TOTALS)
 def test_the_total_of_a_half_fitted_pod(case: Case) -> None:
-    """The rows decided so far, then the container at hand: what it has picked and the candidate."""
+    """The total has the rows decided so far, then the container at hand: its picked cards and the candidate."""
     decided = [_rows_of({"devices": own}) for own in case["already_allocated_rows"]]
     at_hand = _rows_of({"devices": [*case["current_container_picked"], case["candidate"]]})
     kinds = [INIT] * case["init_containers"] + [APP] * case["app_containers"]
     allocation = rows(*decided, at_hand)
     containers = tuple(Container("c", kind) for kind in kinds[: len(allocation)])
     if case["id"] == "fq11":
-        # HAMi adds 2100 on one card, which the init uses, to 100 on another, which the app uses later.
+        # HAMi adds 2100 on the init's card to 100 on another card, which the app uses later.
         assert case["hypothetical_pod_mem"] == 2200
         assert pod_total(containers, allocation)[0].memory == 2100
         return
@@ -710,7 +713,7 @@ def test_limits_come_and_go_with_their_object(case: Case) -> None:
         table.remove("team", "q")
         assert table.limits("team") == {}
     else:
-        # Another object's keys of other spellings go, and this one's stay.
+        # Another object's keys of other spellings are dropped, and this one's stay.
         table.put(read_quota("team", "other", _hard(dict.fromkeys(case["delete_keys"], 500)), NVIDIA))
         table.remove("team", "other")
         assert table.limits("team") == limits

@@ -1,6 +1,6 @@
-"""Each module of accounting imports by itself, in little time, and brings nothing along that does I/O.
+"""Each module of accounting can be imported alone, quickly, and loads nothing that does I/O.
 
-It must look at a fresh process: in this one everything is imported already.
+It must use a fresh process: in this one everything is already imported.
 """
 
 import json
@@ -34,7 +34,7 @@ FORBIDDEN = {
     "structlog",
     "yaml",
 }
-#: Imports each of the modules named in its arguments in a child of its own, which has loaded numpy and nothing else.
+#: Imports each module named in its arguments in a child of its own, which has loaded numpy and nothing else.
 _ONE_BY_ONE = """
 import json, os, sys, numpy
 def loaded(module):
@@ -53,7 +53,7 @@ print(json.dumps({module: loaded(module) for module in sys.argv[1:]}))
 
 
 def fresh(code: str, *arguments: str) -> str:
-    """Return what a fresh process prints."""
+    """Run a fresh process; return what it prints."""
     command = [sys.executable, "-W", "error", "-c", code, *arguments]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -67,7 +67,7 @@ def loaded_by(statement: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def loaded_alone() -> dict[str, list[str] | None]:
-    """Of each module what was loaded once it was imported alone; None if that failed."""
+    """Return, for each module, what was loaded once it was imported alone; None if the import failed."""
     found: dict[str, list[str] | None] = json.loads(fresh(_ONE_BY_ONE, *ENTRIES))
     return found
 

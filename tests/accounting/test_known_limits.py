@@ -1,4 +1,4 @@
-"""What cannot be known from the API, pinned so that a change is noticed."""
+"""What the API does not show, pinned so that a change is noticed."""
 
 from accounting.lifecycle import InitStatus, inits_over
 

@@ -1,7 +1,7 @@
-"""When the inits of a pod are over, as the statuses are now: the one step that gives a card away.
+"""Whether the inits of a pod are over, by its present statuses: the one step that gives room on a card away.
 
-The statuses follow what a kubelet writes through a pod's life. The order of sidecars is no part of this: they have no
-status here, so nothing that a sidecar does can change the answer.
+The statuses are those that a kubelet writes during a pod's life. Sidecars play no part: they have no status here, so
+nothing that a sidecar does can change the answer.
 """
 
 from itertools import permutations
@@ -25,7 +25,7 @@ def done(started: int | None = None, finished: int | None = None) -> InitStatus:
 
 
 RUNNING = InitStatus(succeeded=False)
-#: No status at all, waiting, running and a failure all read as "not succeeded".
+#: No status, waiting, running and a failure all read as "not succeeded".
 NOT_DONE = {
     "no status yet": InitStatus(succeeded=False),
     "running": InitStatus(succeeded=False, started_at_ns=5 * SECOND),
@@ -35,7 +35,7 @@ NOT_DONE = {
 
 def test_a_pod_without_inits_is_past_them_from_the_start() -> None:
     assert inits_over([])
-    # The rule and the condition are about inits that run again; without inits nothing can.
+    # The rule and the condition are about inits that run again; here there are none.
     assert inits_over([], restart_rule=True, all_containers_restarting=True)
 
 
@@ -66,8 +66,8 @@ def test_a_shorter_step_than_a_second_is_seen() -> None:
 
 # -- inits that run again ----------------------------------------------------------------------------------------------
 
-#: What the statuses show while a sandbox is built anew, one step after another: three inits, over at second 30, run
-#: again from second 100 on; those whose turn has not come still show their old end.
+#: The statuses while a sandbox is built anew, step by step: three inits, over at second 30, run again from second 100
+#: on; those whose turn has not come still show their old end.
 RE_RUN = [
     ("before", [done(0, 10), done(10, 20), done(20, 30)], True),
     ("the first runs", [RUNNING, done(10, 20), done(20, 30)], False),

@@ -1,7 +1,7 @@
-"""Whatever was asked and has happened before: an answer is the one of somebody who remembers nothing.
+"""Whatever was asked and happened before, an answer is that of a process that remembers nothing.
 
 They exist because what is remembered wrongly stays wrong, and only random pods of several vendors, cards in MIG mode,
-own bookings, claims and budgets together reach what nobody would write down. They must not look into what is kept.
+own bookings, claims and budgets together reach what no test would write by hand. They must not look into memories.
 Invariants: equal demands get equal answers; every answer is compared with that of a new cache with the same objects.
 """
 
@@ -65,7 +65,7 @@ def pods(draw: st.DrawFn, vendors: int) -> Pod:
 
 @st.composite
 def relatives(draw: st.DrawFn, pod: Pod) -> Pod:
-    """A pod that differs in one respect, and so would be taken for the other one by too small a key."""
+    """A pod that differs in one respect, so that too small a key would confuse the two."""
     at = draw(st.integers(0, len(pod.containers) - 1))
     own = pod.containers[at]
     if own.request is None:
@@ -98,7 +98,7 @@ def families(draw: st.DrawFn, vendors: int) -> list[Pod]:
 
 @st.composite
 def budgets(draw: st.DrawFn) -> Budget | None:
-    """Mostly none; else little memory of the first vendor's cards."""
+    """Mostly no budget; else little memory of the first vendor's cards."""
     if not draw(rarely):
         return None
     limit = Limit("default", "gpus", "nvidia.com/gpumem", 20, (), enforced_by_api=False)
@@ -115,7 +115,7 @@ def make_cache(vendors: int, at_first: dict[str, Node], bound: dict[str, Pod]) -
 
 
 def said(verdict: Verdict) -> tuple[list[bool], list[int], list[bool]]:
-    """What a verdict says; the code of a node that fits means nothing."""
+    """Return what a verdict says; the code of a node that fits means nothing."""
     codes = np.where(verdict.feasible, 0, verdict.codes)
     return verdict.feasible.tolist(), codes.tolist(), verdict.unresolvable.tolist()
 
@@ -127,7 +127,7 @@ def judged(cache: Cache, pod: Pod, budget: Budget | None, verdicts: Verdicts | N
 
 
 def claimed(cache: Cache, pod: Pod, node: str) -> Claim | None:
-    """What the pod would hold on a node if nobody claimed anything."""
+    """Return what the pod would hold on a node without any claims."""
     snapshot = cache.snapshot()
     placement = place_beside(cache, snapshot, pod, node, Claims())
     return None if placement is None else claim_of(pod, node, placement, snapshot)
@@ -147,7 +147,7 @@ class Story:
         return make_cache(self.vendors, self.nodes, self.bound)
 
     def ask(self, pod: Pod, budget: Budget | None) -> None:
-        """Ask for everything that is kept, and compare it with what somebody says who remembers nothing."""
+        """Ask for everything that is kept, and compare it with answers without memory."""
         anew = self.anew()
         assert said(judged(self.cache, pod, budget, self.verdicts)) == said(judged(anew, pod, budget))
         claims = Claims()
@@ -218,7 +218,7 @@ def test_kept_answers_beside_cards_in_mig_mode_are_those_of_a_new_cache(data: st
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_equal_demands_get_equal_answers(data: st.DataObject, vendors: int, mig: bool) -> None:
-    """Whoever asks, and whatever he is called: of two pods with one demand each gets what the other gets."""
+    """Whatever their names and UIDs, two pods with one demand get the same answers."""
     story = Story(vendors, [data.draw(nodes(name, vendors, mig=mig)) for name in NODES])
     for uid in ("a", "b"):
         story.bind(data.draw(pods(vendors)), uid, data.draw(st.sampled_from(NODES)))

@@ -1,7 +1,7 @@
-"""Cards in MIG mode: which instances a pod gets, what it holds, and what cannot be told.
+"""Cards in MIG mode: which instances a pod gets, what it holds, and what cannot be known.
 
-It exists because places on a card are no sums. Invariant: the search says yes exactly if some choice of places exists,
-which brute force over all places tells.
+It exists because instances need places on a card, and sums do not show whether places are free. Invariant: the search
+accepts exactly if some choice of places exists, as brute force over all places shows.
 """
 
 from dataclasses import replace
@@ -103,12 +103,12 @@ def test_b10_places_of_one_pod_never_overlap_an_inits_and_an_apps_neither() -> N
     bits = [row.instance.bits for own in bound.allocation for row in own if row.instance is not None]
     assert len(bits) == 3
     assert sum(bits) == bits[0] | bits[1] | bits[2]
-    # An init that fits only where the app is cannot be, for the kubelet admits both at once.
+    # An init cannot use the place of the app, for the kubelet admits both at once.
     assert cluster.refusal(pod(memory(INIT, 40_000), memory(APP, 20_000), name="q"), "n") is Code.INSUFFICIENT_MEMORY
 
 
 def test_the_search_steps_back_where_the_first_choice_leaves_no_place() -> None:
-    # 3g goes to 4 by preference, and 4g needs that place.
+    # 3g prefers place 4, and 4g needs that place.
     layout = (
         MigProfile("3g.20gb", 20_096, 43, 4, ((0, 4), (4, 4))),
         MigProfile("4g.20gb", 20_352, 58, 4, ((4, 4),)),
@@ -134,7 +134,7 @@ def test_a_card_in_mig_mode_without_profiles_takes_nothing_beside_one_that_has_s
     bare = card("GPU-x", 24_000, index=1, mode="mig")
     cluster = Cluster(node("n", bare, mig_card()))
     only = {"nvidia.com/use-gpuuuid": "GPU-x"}
-    # The other card failed later, by its UUID, so it speaks for the node.
+    # The other card fails at a later test, by its UUID, so its reason stands for the node.
     assert cluster.refusal(pod(memory("app", 100), annotations=only), "n") is Code.UUID_MISMATCH
     alone = Cluster(node("n", bare), node("m", mig_card()))
     assert alone.refusal(pod(memory("app", 100)), "n") is Code.MODE_MISMATCH
@@ -226,7 +226,7 @@ def test_a_mig_annotation_on_a_card_that_is_shared_means_nothing() -> None:
     cluster = Cluster(node("n", card("GPU-a")), pods=[record])
     assert cluster.refusal(pod(memory("app", 1), name="q"), "n") is None
     assert problems(cluster.cache) == []
-    # The card is switched to MIG mode and back under the pod.
+    # The card is switched to MIG mode and back while the pod is on it.
     cluster.cache.update_node(node("n", mig_card()))
     assert cluster.refusal(pod(memory("app", 40_000), name="q"), "n") is Code.INSUFFICIENT_MEMORY
     assert cluster.refusal(pod(memory("app", 20_000), name="q"), "n") is None
@@ -261,7 +261,7 @@ def test_the_search_says_yes_exactly_if_places_exist(containers: list[Container]
     cluster = Cluster(node("n", *cards))
     free = [EVERY_SLICE for _ in cards]
     for at in sorted(taken):
-        # Another pod holds a slice of the first card, where a 1g may lie.
+        # Another pod holds a slice of the first card, where a 1g could be.
         if at < 3:
             row = FurtherRow.of("GPU-0", 5, 15, "NVIDIA", MigInstance("1g", at, 1))
             cluster.cache.add_pod(record_pod(pod(memory("app", 4), name=f"t{at}", node="n", allocation=((row,),))))
@@ -358,7 +358,7 @@ def test_an_element_for_another_card_is_no_knowledge() -> None:
     assert isinstance(decoded, tuple)
     (own,) = decoded
     assert [row.instance for row in own] == [UNKNOWN, MigInstance("y", 1, 1)]
-    # Only what is known can be named.
+    # Only known cards can be named.
     (only,) = named_instances((own,))
     assert (only["deviceIndex"], only["placement"]) == (1, {"start": 1, "size": 1})
 

@@ -1,8 +1,8 @@
-"""Instances of cards in MIG mode under a quota: what they have counts, not what was asked.
+"""Instances of cards in MIG mode under a quota: what they have counts, not what was asked for.
 
 It exists because a profile may be larger than the request, so a namespace could pass its limits by that difference.
-Invariants: no placement adds more memory or cores than is left; a node that has a placement within what is left says
-yes; a no for lack of room is told from a no by the quota. Brute force over all places says the same.
+Invariants: no placement adds more memory or cores than is left; a node with a placement within what is left accepts the
+pod; a refusal for lack of room differs from a refusal by the quota. Brute force over all places says the same.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from tests.accounting.test_mig import A100, SMALL, mig_card
 from tests.builders import uuids_on
 
 POLICY = "hami.io/gpu-scheduler-policy"
-#: As A100, of a card of twice the memory.
+#: As A100, for a card of twice the memory.
 A100_80: MigLayout = tuple(each._replace(memory=each.memory * 2) for each in A100)
 
 
@@ -50,7 +50,10 @@ def checked(cluster: Cluster, asked: Pod, **hard: int) -> QuotaCheck:
 
 
 def judged(cluster: Cluster, asked: Pod, *names: str, **hard: int) -> list[Code | None]:
-    """Filter's codes; bind must give cards within the limits exactly where filter says yes, and explain agree."""
+    """Return filter's codes.
+
+    Bind must give cards within the limits exactly where filter accepts, and explain must agree.
+    """
     snapshot, check = cluster.cache.snapshot(), checked(cluster, asked, **hard)
     verdict = filter_nodes(snapshot, asked, snapshot.rows_of(names), quota=check)
     codes = [None if fits else CODES[int(code)] for fits, code in zip(verdict.feasible, verdict.codes, strict=True)]
@@ -106,7 +109,7 @@ def test_the_profile_counts_and_not_what_was_asked() -> None:
     asked = pod(memory(APP, 4000))
     assert judged(cluster, asked, "n", gpumem=4864) == [None]
     assert judged(cluster, asked, "n", gpumem=4863) == [Code.QUOTA_EXCEEDED]
-    # It asks for no cores, and the instance has 15.
+    # The pod asks for no cores, and the instance has 15.
     assert judged(cluster, asked, "n", gpucores=15) == [None]
     assert judged(cluster, asked, "n", gpucores=14) == [Code.QUOTA_EXCEEDED]
 
@@ -126,7 +129,7 @@ def test_a_shared_card_has_what_is_asked_and_takes_the_pod() -> None:
     )
     asked = pod(memory(APP, 4000))
     assert judged(cluster, asked, "n", "m", gpumem=4000, gpucores=0) == [None, Code.QUOTA_EXCEEDED]
-    # A shared card gives a container one row, so the other one is an instance.
+    # A shared card gives a container one row, so its other row is an instance.
     two = pod(memory(APP, 4000, count=2))
     assert judged(cluster, two, "n", "m", gpumem=8864) == [None, Code.QUOTA_EXCEEDED]
     assert judged(cluster, two, "n", "m", gpumem=8863) == [Code.QUOTA_EXCEEDED] * 2
@@ -149,7 +152,7 @@ def test_a_smaller_profile_that_is_taken_leaves_the_larger_one_which_the_quota_r
     assert judged(cluster, asked, "n", gpumem=15_000) == [None]
     assert judged(cluster, asked, "n", gpumem=14_999) == [Code.QUOTA_EXCEEDED]
     cluster.bind(pod(memory(APP, 9000), name="second"), "n")
-    # Now there is no place either, and that is no matter of the quota.
+    # Now there is no place either, which has nothing to do with the quota.
     assert judged(cluster, asked, "n", gpumem=19_000) == [Code.INSUFFICIENT_MEMORY]
 
 
@@ -161,7 +164,7 @@ def test_the_search_steps_back_for_the_quota_and_judges_the_later_container_anew
     )
     cluster = Cluster(node("n", mig_card(layout=layout)))
     asked = pod(memory(APP, 4000), memory(APP, 9000))
-    # The 1g lies as high as it can, and then only the 4g is left.
+    # The 1g takes the highest place that it can, and then only the 4g is left.
     assert judged(cluster, asked, "n", gpumem=25_000) == [None]
     assert judged(cluster, asked, "n", gpumem=15_000) == [None]
     assert judged(cluster, asked, "n", gpumem=14_999) == [Code.QUOTA_EXCEEDED]
@@ -214,7 +217,7 @@ def test_containers_that_share_the_small_places_are_told_without_going_through_a
 def test_a_limit_that_is_passed_already_refuses_instances_and_not_shared_cards() -> None:
     cluster = Cluster(node("n", mig_card()), node("s", card("GPU-s", 8000)))
     cluster.bind(pod(memory(APP, 4000), name="first"), "n")
-    # The instance has 15 cores, and the limit was lowered since.
+    # The instance has 15 cores, and the limit has been lowered since.
     assert judged(cluster, pod(memory(APP, 4000)), "n", "s", gpucores=20) == [Code.QUOTA_EXCEEDED, None]
     check = checked(cluster, pod(memory(APP, 4000)), gpucores=5)
     assert check.budget is not None
@@ -246,7 +249,7 @@ def test_what_no_choice_can_keep_is_told_without_a_search(monkeypatch: pytest.Mo
     cluster = Cluster(node("n", mig_card(), mig_card("GPU-b", index=1)))
     asked = pod(memory(APP, 4000, count=14))
     assert judged(cluster, asked, "n", gpumem=14 * 4864) == [None]
-    # No step is taken within the limit, and 14 find the place without it.
+    # Within the limit no step is taken; without it 14 steps find the place.
     assert judged(cluster, asked, "n", gpumem=14 * 4864 - 1) == [Code.QUOTA_EXCEEDED]
 
 
@@ -255,7 +258,7 @@ def test_where_no_steps_are_left_to_tell_why_the_node_refuses_with_the_search_li
 ) -> None:
     monkeypatch.setattr(mig_fit, "STEPS", 13)
     cluster = Cluster(node("n", mig_card(), mig_card("GPU-b", index=1)))
-    # One container alone would be told without steps.
+    # For one container alone the answer would need no steps.
     asked = pod(memory(APP, 4000, count=7), memory(APP, 4000, count=7))
     check = checked(cluster, asked, gpumem=14 * 4864 - 1)
     snapshot = cluster.cache.snapshot()
@@ -337,7 +340,7 @@ def _device(at: int, layout: MigLayout) -> Device:
 
 
 def _totals(asked: Pod, cards: list[Device]) -> Iterator[Total]:
-    """Yield the peak totals of all placements, row by row, with nothing left out but what overlaps or is repeated."""
+    """Yield the peak totals of all placements, row by row, except those that overlap or repeat others."""
     requests = [(at, each.request) for at, each in enumerate(asked.containers) if each.request]
     rows = [(at, request) for at, request in requests for _ in range(request.count)]
 

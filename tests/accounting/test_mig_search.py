@@ -1,11 +1,12 @@
-"""The search on nodes with cards in MIG mode: what it leaves out, and where it ends.
+"""The search on nodes with cards in MIG mode: which ways it skips, and where it ends.
 
-It exists because ways that are left out must not change which placement is found. Invariants: the placement is the
-first one of the plainest search, `mig_reference`; yes and no are its yes and no; a search that ends early says so.
+It exists because skipped ways must not change which placement is found. Invariants: the placement is the first one of
+the plainest search, `mig_reference`; both accept the same pods; a search that ends early says so.
 """
 
 from dataclasses import replace
 from itertools import product
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from tests.accounting.case_builders import APP, INIT, SIDECAR, Cluster, card, me
 from tests.accounting.mig_reference import Reference, most_instances
 from tests.accounting.test_mig import A100, SMALL, mig_card
 
-#: Larger at the same places, with an instance that lies at two of them.
+#: Larger profiles at the same places, with an instance that has two of them to choose from.
 OTHER: MigLayout = (
     MigProfile("1g", 8, 20, 1, ((0, 1), (1, 1), (2, 1), (3, 1))),
     MigProfile("1g.more", 9, 15, 2, ((0, 2), (2, 2))),
@@ -99,13 +100,16 @@ def test_the_placement_is_the_first_one_of_the_plainest_search(
         cluster.cache.add_pod(record_pod(pod(memory(APP, 4), name=f"t{at}", node="n0", allocation=((row,),))))
     snapshot = cluster.cache.snapshot()
     rows = snapshot.rows_of([f"n{number}" for number in range(len(nodes))])
-    searched = place_on_columns(snapshot, Demand.of(asked), snapshot, np.ones(snapshot.columns, np.bool_), most)
+    # Very few of these questions need more steps than there are, and the reference has no such bound.
+    with mock.patch.object(mig_fit, "STEPS", 16 * mig_fit.STEPS):
+        searched = place_on_columns(snapshot, Demand.of(asked), snapshot, np.ones(snapshot.columns, np.bool_), most)
     assert not searched.limited.any()
     for row_number, cards in zip(rows.tolist(), nodes, strict=True):
         view = snapshot.take(np.array([row_number]))
         in_mig = any(each.layout for each in cards)
         first = Reference(view, asked, snapshot).first(most) if in_mig else None
-        assert place_on_one(view, Demand.of(asked), snapshot, most) == first
+        with mock.patch.object(mig_fit, "STEPS", 16 * mig_fit.STEPS):
+            assert place_on_one(view, Demand.of(asked), snapshot, most) == first
         assert searched.feasible[row_number] == (first is not None)
         anywhere = in_mig and Reference(view, asked, snapshot).first(None) is not None
         assert searched.over[row_number] == (first is None and anywhere)
@@ -126,7 +130,7 @@ def test_one_row_too_many_is_told_without_a_step(count: int, monkeypatch: pytest
     assert cluster.refusal(pod(*asked.containers, memory(APP, 9000)), "n") is Code.INSUFFICIENT_MEMORY
 
 
-#: Two of a kind fit on a card, or one of each. Neither is large enough for what the other is for, so sums do not say.
+#: Two of a kind fit on a card, or one of each. Neither can stand in for the other, so sums do not decide.
 KNOTS: MigLayout = (
     MigProfile("wide", 20, 10, 2, ((0, 2), (2, 2))),
     MigProfile("fast", 5, 50, 2, ((1, 2), (3, 2))),
@@ -134,7 +138,7 @@ KNOTS: MigLayout = (
 
 
 def knotted(wide: int, fast: int, kinds: tuple[ContainerKind, ...] = (APP,), policy: str = "spread") -> Pod:
-    """A pod with so many containers for each of the two."""
+    """A pod with this many containers for each of the two."""
     asks = [(20, 0)] * wide + [(1, 50)] * fast
     containers = [memory(kinds[at % len(kinds)], mib, cores) for at, (mib, cores) in enumerate(asks)]
     containers.sort(key=lambda container: container.kind is APP)
@@ -143,7 +147,7 @@ def knotted(wide: int, fast: int, kinds: tuple[ContainerKind, ...] = (APP,), pol
 
 @pytest.mark.parametrize("kinds", [(APP,), (SIDECAR, APP), (INIT, SIDECAR, APP)], ids=str)
 def test_alike_containers_and_cards_are_not_tried_in_every_order(kinds: tuple[ContainerKind, ...]) -> None:
-    # The plainest search goes through millions of orders here.
+    # The plainest search would try millions of orders here.
     cluster = Cluster(full_node("n", 6, KNOTS))
     assert cluster.refusal(knotted(6, 6, kinds), "n") is None
     assert cluster.refusal(knotted(6, 7, kinds), "n") is Code.INSUFFICIENT_MEMORY
@@ -162,7 +166,7 @@ def test_a_search_that_ends_early_is_no_no(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_some_questions_are_beyond_the_steps_that_there_are() -> None:
-    # Cards that all differ, so that none stands for another.
+    # All cards differ, so that none stands for another.
     layouts = [(*KNOTS, MigProfile("other", 1, 1 + at, 1, ((5, 1),))) for at in range(12)]
     cluster = Cluster(node("n", *(mig_card(f"GPU-{at}", index=at, layout=each) for at, each in enumerate(layouts))))
     assert cluster.refusal(knotted(12, 13), "n") is Code.SEARCH_LIMIT
@@ -184,7 +188,7 @@ def test_a_node_that_needs_many_steps_leaves_some_to_the_others(monkeypatch: pyt
 def test_bind_finds_cards_wherever_filter_says_yes(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mig_fit, "STEPS", steps)
     names = [f"n{number}" for number in range(9)]
-    # Different nodes, so that it is asked what single cards can do.
+    # The nodes differ, so that the search asks what single cards can do.
     layouts = [(*KNOTS, MigProfile("other", 1, 1 + at, 1, ((5, 1),))) for at in range(9)]
     cluster = Cluster(*(full_node(name, 1 + at % 3, layouts[at]) for at, name in enumerate(names)))
     for policy, wide, fast in product(("spread", "binpack"), range(3), range(3)):

@@ -1,6 +1,6 @@
 """Packed costs put sets in the order in which their costs do.
 
-It exists because the search compares integers and everybody else compares `Cost`. It must not know how many bits a
+It exists because the search compares integers and all other code compares `Cost`. It must not know how many bits a
 field has. Invariant: for any two sets of the same candidates both orders agree.
 """
 
@@ -17,7 +17,7 @@ from accounting.pod_info import NOT_STARTED
 from accounting.pod_record import record_pod
 from tests.builders import make_pod
 
-# Few values each, so that sets are often equal in all that comes first.
+# Few values each, so that sets often agree in the first fields.
 SMALL_RESIDENTS = st.tuples(
     st.sampled_from((-(2**31), -1, 0, 0, 7, 2**31 - 1)),
     st.sampled_from((0, 0, 5, NOT_STARTED)),

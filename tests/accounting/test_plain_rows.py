@@ -1,6 +1,6 @@
-"""What a pod holds by the text of its rows: the quick reading says what the slow one does, or nothing.
+"""What a pod holds, from the text of its rows: the quick reading says what the slow one does, or nothing.
 
-It must not know the quick reading's pattern: which texts it takes is only asked where it would be useless otherwise.
+It must not know the pattern of the quick reading. Tests ask which texts it takes only where it would else be useless.
 """
 
 from hypothesis import given
@@ -17,7 +17,7 @@ _ROWS = st.builds(
     DeviceRow, _UUIDS, st.sampled_from((0, 1, 7, 999_999_999, 2**31 - 1)), st.sampled_from((0, 1, 99, 100, 200, 10_000))
 )
 _PLAIN_ROWS = st.builds(DeviceRow, st.sampled_from(("GPU-a", "GPU-b")), st.integers(0, 50_000), st.integers(0, 100))
-#: What texts are made of, and so what a damaged text looks like.
+#: The parts that texts are made of; damaged texts mix them.
 _PIECES = st.sampled_from([*",,,::;;]", "GPU-a", "GPU-b", "0", "30", "-1", "+5", "x", " ", "\n", "\x00", "²", "٣"])
 
 
@@ -55,7 +55,7 @@ def test_plain_rows_are_read_and_say_what_the_rows_do(pod: tuple[tuple[Container
 def test_other_rows_are_read_alike_or_not_at_all(
     pod: tuple[tuple[Container, ...], Allocation], more: int, rest: str
 ) -> None:
-    """Also where there are more rows than containers, or fewer."""
+    """This holds also for more or fewer rows than containers."""
     containers, allocation = pod
     further = Container("more", ContainerKind.INIT), Container("more", ContainerKind.APP)
     wanted = (*containers, *further)[: max(0, len(containers) + more)]

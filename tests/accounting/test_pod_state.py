@@ -13,7 +13,7 @@ from accounting.pod_state import BOOKED, BOOKINGS, TRANSITIONS, PodEvent, PodSta
 from accounting.state.cache import Cache
 
 STATES = (None, *PodState)
-#: What the cache is told of. The others are the registry's, see tests/extender/test_registry.py.
+#: The events that the cache gets. The others are the registry's, see tests/extender/test_registry.py.
 OF_THE_CACHE = (
     PodEvent.ASSUME,
     PodEvent.FINISH,
@@ -42,7 +42,7 @@ def test_those_who_keep_bookings_alone_see_the_same_table() -> None:
     for (state, event), following in BOOKINGS.items():
         assert following is (TRANSITIONS[state, event] if TRANSITIONS[state, event] in BOOKED else None)
         for unbooked in (PodState.KNOWN, PodState.CLAIMED) if state is None else ():
-            # Whether a pod without a booking is known makes no difference to what is booked.
+            # Whether a pod without a booking is known changes nothing that is booked.
             assert (TRANSITIONS[unbooked, event] in BOOKED) is (following is not None)
 
 

@@ -1,4 +1,4 @@
-"""The words and weights of a pod's policies, and what of its cards it accepts."""
+"""The words and weights of a pod's policies, and which cards it accepts."""
 
 import pytest
 from hypothesis import given
@@ -239,7 +239,7 @@ def test_uuids_match_whole_and_avoiding_wins(use: set[str], nouse: set[str], acc
         ("hami-core", "", True),
         ("mps,hami-core", "hami-core", True),
         ("hami", "hami-core", False),
-        # Cards divided by the hardware take nothing, whatever the pod says.
+        # Cards that the hardware divides take nothing, whatever the pod says.
         ("", "mig", False),
         ("mig", "mig", False),
         ("mig,hami-core", "hami-core", True),

@@ -28,8 +28,8 @@ from accounting.reference import preempt as reference
 from accounting.reference.fit import fit
 from accounting.reference.preempt import Found, Resident
 from accounting.reference.state import node_state
-from accounting.status import Code
-from tests.builders import make_cache, make_device, make_node, make_pod
+from accounting.status import Code, Invalid
+from tests.builders import app, make_cache, make_device, make_node, make_pod
 from tests.strategies import crowds, nodes, pending_pods
 
 #: Nodes in `make test`; the long form takes GPU_EXTENDER_PREEMPT_NODES=20000.
@@ -167,6 +167,13 @@ def test_the_victims_are_those_that_trying_every_set_finds() -> None:
         kinds[kind] = kinds.get(kind, 0) + 1
     # A generator that asks the same thing over and over would find nothing.
     assert {"no", "wait", "1 victims", "2 victims"} <= kinds.keys(), f"seed {SEED}: {kinds}"
+
+
+def test_waiting_does_not_help_a_pod_whose_request_cannot_be_used() -> None:
+    # It fits nowhere, not even on an empty node: found by the test below, where one in 256 pods is such a one.
+    wrong = (Invalid("spec.containers[a]", "-1", "must not be negative"),)
+    case = Case(make_node(NAME), [], make_pod("arriving", [app(10)], invalid=wrong), 2)
+    assert case.found() == case.expected() == "no"
 
 
 @given(nodes(NAME), crowds(6), pending_pods(), st.data())

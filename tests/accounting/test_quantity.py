@@ -1,6 +1,6 @@
-"""Quantities as apimachinery reads them, and never an error of a thousandth.
+"""Quantities are read as apimachinery does, exactly.
 
-The tables are what the Kubernetes library answered when it was run. It must not use floats: what is expected comes from
+The tables are answers of the Kubernetes library itself. The tests must not use floats: what they expect comes from
 `fractions` and `decimal`.
 """
 
@@ -177,7 +177,7 @@ def test_what_is_no_quantity(raw: object) -> None:
         (1e19, 10**19),
         # An integer, though the library's MilliValue() wraps around and calls it a fraction.
         ("9223372036854776", 9223372036854776),
-        # Leading zeros are no digits.
+        # Leading zeros do not count as digits.
         ("0000000000000000000000000010E", 10**19),
         ("7Ei", 7 * 2**60),
     ],
@@ -222,7 +222,7 @@ def away_from_zero(value: Fraction) -> int:
 
 
 def expected_nano(sign: str, whole: str, fraction: str, scale: Fraction, *, binary: bool) -> int:
-    """The number in nano units, rounded away from zero; capped where the library leaves its fast path."""
+    """Return the number in nano units, rounded away from zero; capped where the library leaves its fast path."""
     size = Fraction(int(whole + fraction or "0"), 10 ** len(fraction)) * scale
     rounded = away_from_zero(nano(size))
     if binary or len(whole.lstrip("0") or "0") + len(fraction) > 18:
@@ -253,7 +253,7 @@ def test_a_json_number_is_the_decimal_that_it_was_written_as(number: float) -> N
 
 @given(st.integers(-(10**17), 10**17), st.integers(-(10**17), 10**17))
 def test_a_sum_of_tenths_is_exact(left: int, right: int) -> None:
-    """0.1 + 0.2 is 0.3, as it is not in floats."""
+    """0.1 + 0.2 is 0.3, unlike in floats."""
     parsed = [parse_quantity(f"{tenths}e-1").nano for tenths in (left, right)]
     assert sum(parsed) == parse_quantity(left + right).nano // 10
 

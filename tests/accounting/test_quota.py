@@ -1,7 +1,7 @@
-"""Quotas and what namespaces are charged, by the numbers that users of such systems reported.
+"""Quotas and the charges of namespaces, with the numbers that users of such systems reported.
 
-It exists because every one of these numbers was once wrong somewhere. It must not know HTTP. Invariant: a test's name
-says which report it is (user_reports A40 to A55); `Namespaces` only puts the pieces together.
+It exists because each of these numbers was once wrong in some system. It must not know HTTP. Invariant: a test's name
+says which report it is (user_reports A40 to A55); `Namespaces` only joins the pieces.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ MEBI = 2**20
 
 
 class Namespaces:
-    """Quotas, a cache that counts pods, and the question whether a pod passes a limit."""
+    """Quotas, a cache that counts pods, and the question whether a pod exceeds a limit."""
 
     def __init__(self, vendor: Vendor = NVIDIA) -> None:
         self.table, self.cache, self.vendor = QuotaTable(vendor), Cache(), vendor

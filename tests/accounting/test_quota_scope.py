@@ -1,7 +1,7 @@
 """Which pods a quota with scopes counts, scope by scope and operator by operator, as the API server decides.
 
-It exists because the operators are those of label selectors, and there "not in" takes what has no value at all. It must
-not know quantities. Invariant: what the API server would refuse to store takes no pod and says why.
+It exists because the operators are those of label selectors, where "not in" also takes what has no value. It must not
+know quantities. Invariant: a scope that the API server would refuse to store takes no pod and says why.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""A long random history ends with the numbers that the objects give, at every step.
+"""At every step of a long random history the numbers are those that the objects give.
 
 It exists to run the random driver with every test run. It must not know what the events are. Invariant: the seed that
 failed is printed, and it finds the difference again.

@@ -1,4 +1,4 @@
-"""A register that is broken, doubled or half-written never becomes free capacity, and never hides the sound cards."""
+"""A broken, doubled or half-written register never adds free capacity, and never hides the sound cards."""
 
 import random
 from typing import Any
@@ -82,7 +82,7 @@ def test_cards_stand_in_the_order_of_numa_node_index_and_uuid() -> None:
         shuffled = random.Random(seed).sample(listed, len(listed))
         register = read_register("n", shuffled)
         assert [device.uuid for device in register.devices] == ["GPU-d", "GPU-e", "GPU-b", "GPU-c"]
-        # The plugin writes its cards in random order, which is no change of the node.
+        # The plugin writes its cards in random order; another order does not change the node.
         assert register == read_register("n", listed)
 
 
@@ -192,7 +192,7 @@ def test_whatever_is_registered_gives_unique_cards_with_whole_numbers(listed: li
             for number in (device.index, device.slots, device.memory, device.cores, device.numa)
         )
         assert type(device.healthy) is bool
-    # Every entry is a card, the double of one, or a problem.
+    # Every entry is a card, a duplicate of one, or a problem.
     unusable = sum(problem.code is ProblemCode.UNREADABLE_REGISTER for problem in register.problems)
     doubles = len(listed) - len(uuids) - unusable
     assert doubles >= len(register.duplicated)
@@ -231,7 +231,7 @@ def test_empty_records_are_skipped() -> None:
         ("GPU-0,1,1.5,1,T,0,true:", "record 'GPU-0,1,1.5,1,T,0,true' has a bad number or boolean"),
         ("GPU-0,1,1,1,T,0,yes:", "record 'GPU-0,1,1,1,T,0,yes' has a bad number or boolean"),
         ("GPU-0,1,1,1,T,0,true,-1,m:", "record 'GPU-0,1,1,1,T,0,true,-1,m' has a negative index"),
-        # One bad record fails the whole text, as it is one annotation.
+        # One bad record makes the whole text unreadable, as it is one annotation.
         ("GPU-0,1,1,1,T,0,true:GPU-1:", "record 'GPU-1' has 1 fields, not 7 or 9"),
     ],
 )

@@ -1,7 +1,6 @@
-"""Whose an allocation's rows are, where their writer left some out. The ids name the rule that decides.
+"""To which containers an allocation's rows belong where their writer left some out. The ids name the rule that decides.
 
-It must not know how texts are read. Values that are compared with what was placed, and not with a rule, are in
-tests/benchmarks/test_hami_pods.py.
+It must not know how texts are read. tests/benchmarks/test_hami_pods.py compares with what was placed instead of a rule.
 """
 
 from typing import Final
@@ -16,7 +15,7 @@ A, B, C, D = (DeviceRow(name, 100, 10) for name in "ABCD")
 
 
 def containers(words: str) -> tuple[Container, ...]:
-    """Containers such as "init app:1 app:2": a number is how many cards are asked for, and "?" is not to be read."""
+    """Read containers such as "init app:1 app:2": the number of cards asked for; "?" is an unreadable request."""
     return tuple(_container(*word.partition(":")[::2]) for word in words.split())
 
 
@@ -68,7 +67,7 @@ OTHER = FurtherRow.of("Z", 100, 0, "DCU")
         # HAMi#2335: the row of the sidecar has moved to the place of the init, where it would end with it.
         ((_of_two("sidecar", "NVIDIA"), _of_two("init", "DCU"), _of_two("app")), ((), (A,), ()), ((), (), (), (A,))),
         ((_of_two("sidecar", "NVIDIA"), _of_two("init", "DCU"), _of_two("app")), ((A,), (), ()), ((A,), (), ())),
-        # The other vendor is not on, so nobody knows that the init asks for its cards.
+        # The other vendor is not enabled, so it is not known that the init asks for its cards.
         ((_of_two("sidecar", "NVIDIA"), _of_two("init"), _of_two("app")), ((), (A,), ()), ((), (), (), (A,))),
         # An init's row moves to the sidecar, and the sidecar's to another init.
         (
@@ -76,7 +75,7 @@ OTHER = FurtherRow.of("Z", 100, 0, "DCU")
             ((), (A,), (B,), ()),
             ((), (), (), (), (A, B)),
         ),
-        # Without inits, whose a row is changes nothing.
+        # Without inits it does not matter to which container a row belongs.
         ((_of_two("app", "NVIDIA"), _of_two("app", "DCU")), ((), (A,)), ((), (A,))),
     ],
     ids=["moved to an init", "where it belongs", "of a vendor that is off", "moved twice", "moved between apps"],

@@ -1,6 +1,6 @@
 """Ties between cards of a container that wants several: one NUMA node, then one group of links.
 
-That the choice is the reference's on random nodes is shown by test_fit_against_reference.py.
+test_fit_against_reference.py shows that the choice is the reference's on random nodes.
 """
 
 from itertools import pairwise
@@ -28,7 +28,7 @@ FULL, IDLE = 1000, 0
 
 
 def allocated(cache: Cache, pod: Pod) -> list[str]:
-    """The cards that a pod gets on n1."""
+    """Return the cards that a pod gets on n1."""
     snapshot = cache.snapshot()
     placement = allocate(snapshot, pod, snapshot.rows["n1"], uuids_on(cache, "n1"))
     assert placement is not None
@@ -36,7 +36,7 @@ def allocated(cache: Cache, pod: Pod) -> list[str]:
 
 
 def place(devices: list[Device], held: dict[str, int], policy: str, *, links: tuple[Link, ...] = ()) -> list[str]:
-    """The cards that a pod of two gets where others hold this much memory."""
+    """Return the cards that a pod of two gets where others hold this much memory."""
     holders = [
         make_pod(f"h-{uuid}", [app(mib)], node="n1", allocation=make_allocation([(uuid, mib, 0)]))
         for uuid, mib in held.items()

@@ -32,7 +32,7 @@ BOUND = Selection(numa_bind=True)
 
 
 def eight(*used: int, links: dict[tuple[int, int], int] | None = None, single_numa: bool = False) -> Node:
-    """Two sockets with four cards each; the used ones are too small for anything."""
+    """A node with two sockets of four cards each; the used cards have no room for anything."""
     devices = [make_device(f"GPU-{i}", index=i, numa=i // 4, memory=1 if i in used else 1000) for i in range(8)]
     scores = tuple((f"GPU-{a}", f"GPU-{b}", score) for (a, b), score in sorted((links or {}).items()))
     return make_node(devices=devices, single_numa=single_numa, links=scores)
@@ -108,7 +108,7 @@ def test_several_cards_are_the_set_with_the_best_links() -> None:
 def test_one_card_is_the_one_whose_loss_hurts_least() -> None:
     links = {(a, b): 100 for a in range(8) for b in range(a + 1, 8) if 5 not in (a, b)} | {(4, 5): 1}
     assert cards(eight(links=links), make_pod("p", [app(10)], policies=AWARE)) == [[5]]
-    # Links to cards that do not fit do not count: without the others each of these is as good.
+    # Links to cards that do not fit do not count: without those, each of these is equally good.
     assert cards(eight(0, 1, 2, 3, 4, 5, links=links), make_pod("p", [app(10)], policies=AWARE)) == [[7]]
 
 
@@ -159,7 +159,7 @@ def test_very_many_cards_are_not_compared_set_by_set() -> None:
 
 def test_scores_of_pairs_are_read() -> None:
     value = [{"uuid": "B", "score": {"A": 30, "C": 5, "gone": 1}}, {"uuid": "A", "score": {"B": 20}}, {"uuid": "C"}]
-    # The lower of two directions counts, as a pair that does not agree has no sure link.
+    # The lower of two directions counts: a pair whose directions disagree has no certain link.
     assert read_links("n", value, "ABC") == ((("A", "B", 20), ("B", "C", 5)), ())
 
 

@@ -1,8 +1,8 @@
-"""The numbers that Kubernetes itself computes for pods with inits and sidecars, over our formula.
+"""Our formula gives the numbers that Kubernetes itself computes for pods with inits and sidecars.
 
 Every case of upstream_cases.json is run, or its kind stands in NOT_APPLICABLE with the reason. The cases are recorded
-calls of component-helpers/resource and of the scheduler's, quota's and kubelet's own tests; the formula is taken from
-the spec alone, so cases that differ only through a status or through pod-level resources are out of it.
+calls of component-helpers/resource and of the scheduler's, quota's and kubelet's own tests; the formula reads the spec
+alone, so cases that differ only by a status or by pod-level resources do not apply.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from accounting.container_resources import ContainerResources, api_charge
-from accounting.holdings import Total, peak_and_steady, requested_total
+from accounting.holdings import Total, peak_and_steady, requested_count, requested_total
 from accounting.pod import Container, ContainerKind, DeviceRequest
 from accounting.pod_record import record_pod
 from accounting.quantity import Quantity, parse_quantity
@@ -34,7 +34,7 @@ from tests.accounting.case_builders import (
 Case = dict[str, Any]
 ALL = {case["id"]: case for case in read_cases("upstream_cases.json")}
 
-#: Kind of case -> why our formula has no such input. `_kind` tells which kind a case is of.
+#: Kind of case -> why our formula has no such input. `_kind` says which kind a case is.
 NOT_APPLICABLE = {
     "status": "in-place resize reads statuses; a GPU cannot be resized, so its number is the spec's at every time",
     "pod level": "spec.resources takes cpu, memory and hugepages only; a GPU cannot be asked for at pod level",
@@ -44,7 +44,7 @@ NOT_APPLICABLE = {
     "single resource": "GetResourceRequest is the kubelet's, for its own preemption; it does not add a lone overhead",
     "deleted": "deletionTimestamp alone changes nothing; the charge ends when the pod is terminal or its object gone",
 }
-#: Cases of those kinds, so that a new case cannot slip in under a reason that nobody looked at.
+#: How many cases each kind has, so that a new case does not pass unseen under an old reason.
 COUNTS = {
     "status": 66,
     "pod level": 19,
@@ -94,7 +94,7 @@ def _cases(*kinds: str, keep: Callable[[Case], bool] = lambda _: True) -> list[A
 
 def _containers(case: Case) -> Iterator[tuple[ContainerKind, Case]]:
     for each in case["init"] or []:
-        # The generated GPU orders name their sidecars by the flag alone, without a restartPolicy.
+        # The generated GPU orders mark their sidecars by the flag alone, without a restartPolicy.
         assert each["sidecar"] == (each["restartPolicy"] == "Always" if "restartPolicy" in each else each["sidecar"])
         yield (SIDECAR if each["sidecar"] else INIT), each
     for each in case["containers"] or []:
@@ -215,7 +215,7 @@ def _charge(case: Case, name: str) -> int | None:
 
 
 def _charged_names(case: Case) -> set[str]:
-    """Return the extended names in a pod's spec, those of statuses and of pod-level resources left out."""
+    """Return the extended names in a pod's spec, without those of statuses and pod-level resources."""
     lists = [each.get(source) or {} for _, each in _containers(case) for source in ("requests", "limits")]
     return {name for quantities in [*lists, case["overhead"] or {}] for name in quantities if _extended(name)}
 
@@ -312,9 +312,9 @@ def test_fit_by_the_count_of_the_node(case: Case) -> None:
     name = expected["resource"]
     requested, used, capacity = (_units(expected[key], name) for key in ("requested", "used", "capacity"))
     asked = pod(*_counting(case, name))
-    assert requested_total(asked.containers)[0].count == requested
+    assert requested_total(asked.containers)[0].count == requested_count(asked.containers) == requested
 
-    # More cards than anyone asks for, so that the count alone decides.
+    # More cards than any pod asks for, so that the count alone decides.
     cards = [card(f"GPU-{index:02}", index=index) for index in range(16)]
     cluster = Cluster(node("n", *cards, count_allocatable=capacity), pods=[holder("n", (), count=used)] if used else [])
     verdict = cluster.verdict(asked, "n")

@@ -1,8 +1,7 @@
-"""What users reported of cards, nodes, models, exclusivity, NUMA and units, one test per report.
+"""What users reported about cards, nodes, models, exclusivity, NUMA and units, one test per report.
 
-It exists so that nothing that went wrong for somebody goes wrong here. It must not explain the rules; docs/hami.md has
-them.
-Invariant: the numbers are the reporters'.
+It exists so that what went wrong for users elsewhere does not go wrong here. It must not explain the rules;
+docs/hami.md has them. Invariant: the numbers are the reporters'.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""Cards of two vendors on one node are as two nodes: what a pod asks of one never matters to what it asks of the other.
+"""Cards of two vendors on one node are judged apart: requests for one vendor never affect those for the other.
 
-It exists because everything that judges a pod does it vendor by vendor. Invariant: the answers for both together follow
-from those for each alone.
+It exists because a pod is judged vendor by vendor. Invariant: the answers for both together follow from those for each
+alone.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ def cards(draw: st.DrawFn, vendor: str) -> list[Device]:
 
 @st.composite
 def pods(draw: st.DrawFn, name: str) -> Pod:
-    """A pod that asks for cards of both vendors, of each in some of its containers."""
+    """A pod that asks for cards of both vendors, each in some of its containers."""
     containers = []
     for kind in sorted(draw(_KINDS), key=lambda kind: kind is ContainerKind.APP):
         asked = [draw(requests())._replace(vendor=vendor) for vendor in (ONE, TWO) if draw(st.booleans())]

@@ -21,7 +21,7 @@ EVERY = [pytest.param(vendor, id=name) for name, vendor in VENDORS.items()]
 
 
 def ask(vendor: Vendor, **amounts: object) -> DeviceRequest | str | None:
-    """What a container with these limits asks, or why that cannot be used."""
+    """Return what a container with these limits asks for, or why that cannot be used."""
     names = {"count": vendor.count_resource, "memory": vendor.memory_resource, "cores": vendor.cores_resource}
     limits = {names.get(name, name): amount for name, amount in amounts.items()}
     request, invalid = container_request(ContainerResources(limits), vendor, "c")
@@ -156,5 +156,5 @@ def test_reserved_memory_is_taken_off_once_by_the_closest_model() -> None:
     entries = [{"id": f"{at}", "count": 1, "devmem": 600, "type": model} for at, model in enumerate(models)]
     register = with_reserved(read_register("n", entries), reserved)
     shown = {each.uuid: (each.memory, each.reserved_memory) for each in register.devices}
-    # A card keeps no negative memory where more is held back than it has.
+    # A card never has negative memory, even if more is reserved than it has.
     assert shown == {"0": (0, 600), "1": (100, 500), "2": (150, 450), "3": (600, 0), "4": (600, 0)}

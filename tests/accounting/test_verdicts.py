@@ -1,7 +1,7 @@
-"""Verdicts that are kept and mended instead of being worked out anew.
+"""Verdicts that are kept and updated instead of being computed anew.
 
 They exist because what is remembered wrongly stays wrong. They must not look into what is kept. Invariant: whatever has
-changed between two questions, the answer is the one of somebody who remembers nothing.
+changed between two questions, the answer is that of a process that remembers nothing.
 """
 
 from collections import Counter
@@ -76,7 +76,7 @@ def test_what_is_remembered_is_what_would_be_said_anew(
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
-    """How many rows were judged, by how many times."""
+    """Return how many rows each judging had."""
     found: Counter[int] = Counter()
     real = Verdicts.on_every_row
 
@@ -110,7 +110,7 @@ def test_only_nodes_that_changed_are_judged_again(judged: Counter[int]) -> None:
             cache.update_pod(record_pod(bound(f"holder{uid}", f"n{uid}")))
         snapshot = cache.snapshot()
         filter_nodes(snapshot, make_pod(f"p{uid}", [app(10)]), snapshot.rows_of(names), verdicts=remembered)
-    # The first question of a demand is not kept.
+    # The answer to a demand's first question is not kept.
     assert judged == {columns: 2, 1: 2}
 
 
@@ -136,7 +136,7 @@ def test_demands_are_forgotten_oldest_first(judged: Counter[int], monkeypatch: p
     remembered, snapshot = Verdicts(), cache.snapshot()
     for memory in (1, 1, 2, 2, 1, 3, 3, 1, 2, 2):
         filter_nodes(snapshot, make_pod("p", [app(memory)]), snapshot.rows_of(names), verdicts=remembered)
-    # Twice each of the three, and 2 again, whose verdict that on 3 had driven out.
+    # Each of the three twice, and 2 again, whose verdict was dropped for that on 3.
     assert judged.total() == 7
 
 

@@ -1,7 +1,7 @@
-"""What a node lacks for a pod, and which pods are in its way.
+"""What a node lacks for a pod, and which pods take its room.
 
 They exist because a person acts on these numbers. They must not repeat the arithmetic: filter is the judge. Invariant:
-with what is said to be missing there, or with who is said to be in the way gone, filter passes the node.
+once the reported lack is added, or the reported pods are gone, filter passes the node.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Worked values: the design's own examples and the faults that users reported elsewhere, as scenarios.
 
-Each test is named after what it shows; the number in the name (A01 ...) is that of the report. The tests go through the
+Each test is named after what it shows; the number in the name (A01 ...) is the report's. The tests go through the
 cache, filter and allocate, as a scheduler would. They must not use the reference: the numbers are written by hand.
 """
 
@@ -32,7 +32,7 @@ from tests.accounting.case_builders import (
 from tests.builders import make_apps
 
 ONE_CARD = node("n", card("A", 24))
-#: Kinds and sizes of the containers in spec order, peak, steady.
+#: Kinds and sizes of the containers in spec order; peak; steady.
 WORKED = {
     "init 20, app 10": ("i20 a10", 20, 10),
     "init 30, app 4": ("i30 a4", 30, 4),
@@ -54,14 +54,14 @@ def containers(text: str, cores: int = 0) -> list[Container]:
 
 
 def on_one_card(text: str) -> tuple[tuple[Container, ...], Allocation]:
-    """Return the containers and an allocation of all of them on card A."""
+    """Return the containers, and an allocation of all of them on card A."""
     own = containers(text)
     return tuple(own), rows(*[[("A", int(word[1:]), 0)] for word in text.split()])
 
 
 @pytest.mark.parametrize("text, peak, steady", list(WORKED.values()), ids=list(WORKED))
 class TestTheTable:
-    """Every row, by each way to the number."""
+    """Every row of the table, by each way that computes the number."""
 
     def test_per_card(self, text: str, peak: int, steady: int) -> None:
         at_peak, later = device_uses(*on_one_card(text))
@@ -85,7 +85,7 @@ class TestTheTable:
         asked = pod(*containers(text), annotations={"hami.io/gpu-scheduler-policy": "binpack"})
         assert Cluster(node("n", card("A", peak))).refusal(asked, "n") is None
         assert Cluster(node("n", card("A", peak - 1))).refusal(asked, "n") is Code.INSUFFICIENT_MEMORY
-        # Packed, all of it lands on one card though there are two.
+        # Packed, all containers go to one card though there are two.
         cluster = Cluster(node("n", card("A", peak), card("B", peak + 1, index=1)))
         placement = cluster.place(asked, "n")
         assert placement is not None
@@ -599,7 +599,7 @@ def test_exclusive_and_crowded_rows(text: str, peak: tuple[bool, bool], steady: 
 
 
 def test_a_pod_that_crowds_its_own_exclusive_card_is_over_committed_until_the_shrink() -> None:
-    """Only another writer books such rows; the card can count them, with cores to spare."""
+    """Only another scheduler writes such rows; a card with cores to spare can count them."""
     allocation = rows([("A", 10, 0)], [("A", 10, 100)], [("A", 10, 10)])
     bound = pod(
         memory("sidecar", 10),
@@ -638,7 +638,7 @@ def test_a_bound_pod_without_an_allocation_blocks_its_node() -> None:
     asked = pod(memory("app", 1))
     assert cluster.refusal(asked, "n") is Code.ALLOCATION_UNREADABLE
     assert cluster.refusal(asked, "m") is None
-    # What the kubelet counts and what quota charges come from the spec meanwhile.
+    # Meanwhile the kubelet's count and the quota's charge come from the spec.
     assert cluster.cache.used("team") == Total(1, 100, 0)
     cluster.cache.remove_pod(record.uid)
     assert cluster.refusal(asked, "n") is None
@@ -680,7 +680,7 @@ SPEC = "spec.containers[main].resources"
         ({"gpu": 1}, {"gpu": 2}, "requests[nvidia.com/gpu]", "must equal the limit 1"),
         ({"gpu": 1}, {"gpu": "two"}, "requests[nvidia.com/gpu]", "not a quantity"),
         ({}, {"gpu": "two"}, "requests[nvidia.com/gpu]", "not a quantity"),
-        # A bad value counts also where no card is asked, or the resource that it belongs to is missing.
+        # A bad value is named also where no card is asked for, or where the resource that it belongs to is missing.
         ({"gpu": 0, "gpumem": "16Gi"}, {}, "limits[nvidia.com/gpumem]", "unit is MiB, write 16384"),
         ({"gpumem": "16Gi"}, {}, "limits[nvidia.com/gpumem]", "unit is MiB, write 16384"),
     ],

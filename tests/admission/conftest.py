@@ -1,4 +1,4 @@
-"""What the tests of admission share."""
+"""The fixture that tests of admission share."""
 
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,7 @@
 """AdmissionReviews, and a client that sends them to a real server.
 
 It exists so that every test of the webhooks goes over the wire, as the API server's requests do. It must not judge.
-Invariant: what is built is what an API server sends: it has written default-scheduler where a pod names none.
+Invariant: a review is what an API server sends, with default-scheduler where a pod names none.
 """
 
 import base64
@@ -91,7 +91,7 @@ def review(
 
 
 class Answer(NamedTuple):
-    """A response, read."""
+    """A response."""
 
     allowed: bool
     message: str
@@ -110,15 +110,15 @@ class Webhooks:
         self.admission = admission
 
     async def send(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Any body; status and body of the answer."""
-        # As a stream: the client warns of large bodies that are bytes.
+        """Send any body; return status and body of the answer."""
+        # A stream, because the client warns of large bodies in bytes.
         async with self.session.post(
             path, data=io.BytesIO(body), headers={"Content-Type": "application/json"}
         ) as response:
             return response.status, await response.read()
 
     async def ask(self, path: str, body: Json) -> Answer:
-        """The answer to a review, which must be well formed and must name its uid."""
+        """Return the answer to a review; it must be well-formed and have the review's uid."""
         status, raw = await self.send(path, json.dumps(body).encode())
         assert status == 200, raw
         answer = json.loads(raw)
@@ -136,33 +136,33 @@ class Webhooks:
         return Answer(response["allowed"], said.get("message", ""), said.get("code", 200), patch, warnings, response)
 
     async def mutate(self, obj: Json, **given: Any) -> Json:  # noqa: ANN401 - any argument of `review`
-        """A pod as the API server would have it afterwards."""
+        """Return a pod as the API server would have it afterwards."""
         answer = await self.ask("/mutate", review(obj, **given))
         assert answer.allowed
         return patched(obj, answer.patch)
 
     async def patch(self, obj: Json, **given: Any) -> list[Json]:  # noqa: ANN401 - the same
-        """The operations that a pod gets."""
+        """Return the operations that a pod gets."""
         return (await self.ask("/mutate", review(obj, **given))).patch
 
     async def validate(self, obj: Json | None, **given: Any) -> Answer:  # noqa: ANN401 - the same
-        """The verdict on a write."""
+        """Return the verdict on a write."""
         return await self.ask("/validate", review(obj, **given))
 
     async def admit(self, obj: Json, **given: Any) -> Answer:  # noqa: ANN401 - the same
-        """The verdict on a pod that went through both webhooks, as the API server sends it."""
+        """Return the verdict on a pod that goes through both webhooks, as the API server sends it."""
         return await self.validate(await self.mutate(obj, **given), **given)
 
 
 def patched(obj: Json, patch: list[Json]) -> Json:
-    """An object with JSON patch operations applied, only "add" being known."""
+    """Return an object with JSON patch operations applied; only "add" is known."""
     result = copy.deepcopy(obj)
     for operation in patch:
         assert operation["op"] == "add"
         *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
         place: Any = result
         for part in parents:
-            # What is not there cannot be added to: KeyError and IndexError are the API server's refusal.
+            # Adding to a missing parent raises KeyError or IndexError, which stand for the API server's refusal.
             place = place[int(part)] if isinstance(place, list) else place[part]
         if isinstance(place, list):
             place.insert(len(place) if last == "-" else int(last), operation["value"])
@@ -172,7 +172,7 @@ def patched(obj: Json, patch: list[Json]) -> Json:
 
 
 def cluster_of(*objects: Json, vendor: Vendor = NVIDIA, further: tuple[Vendor, ...] = ()) -> Cluster:
-    """An embedded cluster that holds these objects."""
+    """Return an embedded cluster that holds these objects."""
     settings = Settings(vendor, further_vendors=further)
     cluster = Cluster(settings)
     cluster.load(collect(parse_manifests(listed(*objects).encode(), "--cluster", "test"), settings))
@@ -188,7 +188,7 @@ async def admitting(
     synced: bool = True,
     cluster: Cluster | None = None,
 ) -> AsyncIterator[Webhooks]:
-    """A server over these objects, and a client of its webhooks."""
+    """Yield a client of the webhooks of a server over these objects."""
     server = replace(ServerSettings(), port=0)
     cluster = cluster or cluster_of(*objects, vendor=vendor, further=further)
     admission = Admission(cluster, settings, lambda: synced)

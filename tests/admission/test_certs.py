@@ -1,4 +1,4 @@
-"""`certs`: files and Secrets, run again and again, broken off at every step, and by two at once."""
+"""`certs` over files and Secrets: run again and again, interrupted at every step, and run twice at once."""
 
 import asyncio
 import base64
@@ -117,7 +117,7 @@ class Kube:
             return await response.json()
 
     async def run(self, *flags: str) -> tuple[str, Files]:
-        """Run the command in this loop; why something was renewed, and what is there."""
+        """Run the command in this loop; return why something was renewed, and what is there."""
         given = ["certs", "--secret", "kube-system/tls", "--kubeconfig", str(self.kubeconfig), *flags]
         why, files, _ = await certs_live.renew_secret(_parser().parse_args(given))
         return why, files
@@ -127,7 +127,7 @@ class Kube:
         return Files(*(base64.b64decode(data.get(key, "")) for key in ("tls.crt", "tls.key", "ca.crt")))
 
     async def bundles(self) -> list[bytes]:
-        """The bundle of every webhook."""
+        """Return the bundle of every webhook."""
         found = []
         for kind in ("mutating", "validating"):
             configuration = await self.send("GET", f"{_CONFIGURATIONS}/{kind}webhookconfigurations/gpu-extender")
@@ -175,7 +175,7 @@ async def test_a_renewal_trusts_the_new_authority_beside_the_old_one(tmp_path: P
 
 
 async def test_a_bundle_that_was_lost_is_written_again(tmp_path: Path) -> None:
-    """As by `kubectl replace` with a manifest that has none."""
+    """`kubectl replace` does this, with a manifest that has none."""
     async with kube(tmp_path) as cluster:
         _, files = await cluster.run()
         path = f"{_CONFIGURATIONS}/validatingwebhookconfigurations/gpu-extender"
@@ -212,7 +212,7 @@ async def test_a_run_that_breaks_off_anywhere_leaves_what_is_served_trusted(
             break
         else:
             pytest.fail("the run never ended")
-        # Read, twice read and write the configurations, write the Secret; the last round was not broken off.
+        # Read, twice read and write the configurations, write the Secret; the last round was not interrupted.
         assert step > 5
         assert await cluster.trusts_what_is_served()
         assert (await cluster.run())[0] == ""

@@ -1,4 +1,4 @@
-"""`certs --webhooks`: no webhook before the extender answers by the certificate that the API server is given."""
+"""`certs --webhooks`: no webhook is on before the extender serves the certificate that the API server will trust."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ _KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 class Installing:
-    """An API server with configurations that hold no webhook, and an extender that may answer or not."""
+    """An API server whose configurations have no webhooks, and an extender that answers or not."""
 
     def __init__(self, api: ApiServer, session: aiohttp.ClientSession, folder: Path) -> None:
         self.api = api
@@ -61,7 +61,7 @@ class Installing:
         return len(await self.webhooks()) == 5
 
     async def answer(self) -> None:
-        """Serve /readyz by the certificate of the Secret, as the extender does once its volume is there."""
+        """Serve /readyz with the certificate of the Secret, as the extender does once its volume is there."""
         data = (await self.send("GET", f"{_SECRETS}/tls"))["data"]
         for name in ("tls.crt", "tls.key"):
             (self._folder / name).write_bytes(base64.b64decode(data[name]))
@@ -102,7 +102,7 @@ async def test_webhooks_come_to_life_when_the_extender_answers_and_not_before(tm
         assert (off.why, await cluster.webhooks()) == ("there is none", [])
         assert "127.0.0.1:0" in off.off
         await cluster.answer()
-        # It is reached, and says that it has not read the cluster.
+        # The extender is reached, and says that it has not read the cluster.
         assert (await cluster.run()).off == f"127.0.0.1:{cluster.port}/readyz: 503"
         assert await cluster.webhooks() == []
         cluster.status = 200
@@ -124,7 +124,7 @@ async def test_webhooks_that_are_on_stay_on_while_nobody_answers(tmp_path: Path)
         cluster.status = 503
         assert (await cluster.run()).off == ""
         assert await cluster.webhooks() == before
-        # Another version asks about other writes: nothing is written until it answers.
+        # A new version wants to be asked about other writes: nothing is written until it answers.
         changed = ("--trusted-account=system:serviceaccount:gpu:other",)
         assert (await cluster.run(*changed)).off
         assert await cluster.webhooks() == before
@@ -138,7 +138,7 @@ async def test_a_certificate_that_the_api_server_would_not_trust_keeps_them_off(
         await cluster.run()
         await cluster.answer()
         cluster.status = 200
-        # A new authority in the Secret, and the old pair is still served.
+        # The Secret has a new authority, and the old pair is still served.
         await cluster.send("DELETE", f"{_SECRETS}/tls")
         assert "certificate verify failed" in (await cluster.run()).off
         assert await cluster.webhooks() == []

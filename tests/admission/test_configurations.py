@@ -1,4 +1,4 @@
-"""The webhook configurations: what is in manifests/ is what the table of vendors says, and it is narrow."""
+"""The webhook configurations in manifests/ follow from the table of vendors, and are narrow."""
 
 import base64
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_every_webhook_fails_closed_and_is_narrow(capsys: pytest.CaptureFixture[
         excluded = webhook["namespaceSelector"]["matchExpressions"]
         assert {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]} in excluded
         assert {"key": "gpu-extender.io/webhook", "operator": "NotIn", "values": ["ignore"]} in excluded
-        # A label of the pod would be its author's to write.
+        # The author of a pod could write its labels.
         assert "objectSelector" not in webhook
         assert "caBundle" not in webhook["clientConfig"]
 
@@ -159,7 +159,7 @@ def test_the_variants_name_the_same_secret_service_and_account() -> None:
 
 
 def test_what_is_applied_asks_nobody_until_the_extender_answers() -> None:
-    """Webhooks fail closed, so they are no part of what is applied."""
+    """Webhooks fail closed, so the applied configurations have none."""
     applied = _documents("base/webhooks.yaml")
     assert [(each["kind"], each["metadata"]["name"]) for each in applied] == [
         ("MutatingWebhookConfiguration", "gpu-extender"),

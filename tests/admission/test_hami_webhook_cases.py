@@ -1,4 +1,4 @@
-"""HAMi's own numbers for its webhook, over HTTP: groups webhook_quota and request_parse, each case by name.
+"""HAMi's own cases for its webhook, over HTTP: groups webhook_quota and request_parse, each case by name.
 
 Where the design overrules HAMi the right value is a denial, whose reason stands in the test's id.
 """
@@ -34,7 +34,7 @@ def _group(name: str) -> list[Any]:
 
 
 def _resources(request: dict[str, Any] | None, vendor: Vendor) -> dict[str, Any]:
-    """A parsed request as it was written: memory in the user's units."""
+    """Return a parsed request as a user writes it: memory in the user's units."""
     if request is None:
         return {}
     units, rest = divmod(request["mem"], vendor.memory_factor)
@@ -84,7 +84,7 @@ async def test_request_parse(case: dict[str, Any]) -> None:
     }
     expected = case["expect"]
     asks_for_nothing = isinstance(expected, str)
-    # What a percentage needs of a card of 1,000,000 MiB; 101 is HAMi's mark for "no percentage".
+    # The memory of a percentage on a card of 1,000,000 MiB; 101 is HAMi's mark for "no percentage".
     percentage = 101 if asks_for_nothing else expected.get("pct", 101)
     each = 0 if asks_for_nothing else expected["mem"] or 10**6 * percentage // 100
     needs = 0 if asks_for_nothing else each * expected.get("nums", 1)

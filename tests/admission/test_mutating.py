@@ -1,4 +1,4 @@
-"""What pods get on their way in (HAMi v2.10's defaults; user reports A13 and A55)."""
+"""What the mutating webhook adds to pods (HAMi v2.10's defaults; user reports A13 and A55)."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ async def test_every_resource_in_every_kind_of_container_routes(webhooks: Webhoo
     assert obj["spec"]["schedulerName"] == OURS
 
 
-#: What a container has, and what it has afterwards.
+#: A container's resources before and after.
 _DEFAULTS = {
     "a bare count takes whole cards": ({"gpu": "1"}, {"gpu": "1", "gpucores": "100"}),
     "several bare cards too": ({"gpu": "2"}, {"gpu": "2", "gpucores": "100"}),
@@ -205,7 +205,7 @@ async def test_a_dry_run_gets_the_same_patch_and_leaves_nothing_behind(webhooks:
 
 
 async def test_other_vendors_cards_are_routed_and_counted_but_not_taken_whole_by_themselves() -> None:
-    """HAMi's webhook makes a bare count exclusive for NVIDIA alone; Hygon's cores default to 100 anyway."""
+    """HAMi's webhook makes a bare count exclusive only for NVIDIA; Hygon's cores default to 100 anyway."""
     async with admitting(further=(HYGON,)) as webhooks:
         resources = {"limits": {"hygon.com/dcumem": "2048"}}
         obj = await webhooks.mutate(pod(container("a", resources), scheduler=DEFAULT))

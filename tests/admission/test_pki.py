@@ -1,4 +1,4 @@
-"""The one-use authority: what it signs, when it must be renewed, and who is trusted meanwhile."""
+"""The single-use authority: what it signs, when it must be renewed, and which authorities are trusted meanwhile."""
 
 import ssl
 from datetime import UTC, datetime, timedelta

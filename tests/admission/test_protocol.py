@@ -1,4 +1,4 @@
-"""Reviews that are malformed, dry, or about something else; metrics of every decision."""
+"""Reviews that are malformed, dry runs, or about other objects; and the metrics of every decision."""
 
 import json
 from typing import Any

@@ -1,11 +1,11 @@
-"""Kubernetes' own table of quantities as GPU counts (upstream formula 12), and its quota keys (8), at the webhook."""
+"""The webhook reads GPU counts and quota keys as Kubernetes does (upstream formulas 12 and 8)."""
 
 import pytest
 
 from tests.admission.reviews import admitting, limits, pod
 from tests.extender.objects import asks, container, quota
 
-#: JSON value -> the count that it is; executed on apimachinery.
+#: JSON value -> its count, as apimachinery itself answered.
 LEGAL: list[tuple[object, int]] = [
     ("1", 1),
     (1, 1),
@@ -32,7 +32,7 @@ REFUSED = [
     *("500m", 0.5, "1.5", ".5", "1u", "1n", "0.0001", "1.0000000001"),
     *("-1", -1),
     *("1K", "1ki", "", "abc", "1GPU", "0x1", "1_000", "\uff11", True, "NaN", "Inf"),
-    # Legal for the API server, but no node has as many cards; what wraps there is refused here.
+    # Legal for the API server, where it wraps; it is refused here, as no node has so many cards.
     *("9223372036854775807", "8Ei", "9E", "10E", "1e19", "9223372036854776"),
 ]
 

@@ -1,4 +1,4 @@
-"""Random pods and random JSON: nothing is a bug, mutating twice is once, and what is admitted is charged right."""
+"""Random pods and random JSON cause no bug; mutating twice equals once; admitted pods are charged correctly."""
 
 import base64
 import json
@@ -91,12 +91,12 @@ def test_no_pod_is_a_bug_and_mutating_twice_is_mutating_once(obj: dict[str, Any]
     assert _mutated(_ADMISSION, once) == once
     response = _answers(_ADMISSION, "validate", once)
     if not response["allowed"]:
-        # Field, value, why: every finding has them.
+        # Every finding has field, value and reason.
         for text in response["status"]["message"].split("; and ")[0].split("; spec."):
             assert text.count(": ") >= 2
 
 
-#: Asks of which it is certain what they come to, and nothing.
+#: Requests whose charge is certain, and none.
 _CERTAIN: st.SearchStrategy[dict[str, Any]] = st.just({}) | st.builds(
     asks, st.integers(1, 2), st.integers(1, 40), st.none() | st.integers(0, 100)
 )

@@ -1,7 +1,7 @@
-"""Budgets of whole devices at the creation of pods and VMs: C-12, C-13 and C-15 at the door.
+"""Budgets of whole devices when pods and VMs are created: C-12, C-13 and C-15 at the webhook.
 
-They exist because who creates an object decides here, and what the object says of itself does not. They must not judge
-shares of cards. Invariant: every refusal has used, hard and what is asked.
+They exist because the creator of an object decides here, not what the object says of itself. They must not judge shares
+of cards. Invariant: every refusal names used, hard and requested.
 """
 
 from dataclasses import replace

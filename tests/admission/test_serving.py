@@ -33,7 +33,7 @@ def _flags(folder: Path, *more: str) -> list[str]:
 
 
 def _webhooks(flags: list[str]) -> aiohttp.ClientSession:
-    """A client of the webhook port that the flags name."""
+    """Yield a client of the webhook port that the flags name."""
     trust = ssl.create_default_context(cafile=str(Path(flags[1]).parent / "ca.crt"))
     url = f"https://127.0.0.1:{flags[flags.index('--webhook-port') + 1]}"
     return aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=trust))
@@ -65,12 +65,12 @@ async def test_an_embedded_cluster_with_its_webhooks(tmp_path: Path) -> None:
 
 
 async def test_a_live_standby_answers_the_webhooks_and_stops_being_ready_first(tmp_path: Path) -> None:
-    """The port is ready when the cluster was read, whether or not this replica leads."""
+    """The port is ready once the cluster is read, whether or not this replica leads."""
     async with ApiServer() as api:
         async with aiohttp.ClientSession(api.url) as session, session.post("/api/v1/nodes", json=node("n1")) as made:
             assert made.status == 201
         kubeconfig = write_kubeconfig(tmp_path / "kc", api.url)
-        # There is no kube-scheduler whose Lease could be followed: this one stays a standby.
+        # There is no kube-scheduler whose Lease could be followed, so this replica stays a standby.
         flags = _flags(tmp_path, "--follow-lease", "--shutdown-delay", "2")
         async with serving(kubeconfig, *flags) as process, _webhooks(flags) as client:
             await _until_ready(client, 200)
@@ -79,7 +79,7 @@ async def test_a_live_standby_answers_the_webhooks_and_stops_being_ready_first(t
             assert (await _ask(client, "/validate", pod(container("a", limits(count="1", memory="5")))))["allowed"]
             process.send(signal.SIGTERM)
             await _until_ready(client, 503)
-            # Still answered, until endpoints are withdrawn.
+            # Requests are still answered until the endpoints are withdrawn.
             assert (await _ask(client, "/mutate", _ASKS))["allowed"]
             assert await process.end() == 0
 

@@ -42,7 +42,7 @@ class Port(NamedTuple):
 
 
 def make_pair(folder: Path, *, days: float = 1) -> Issued:
-    """A new pair, whose authority is trusted from now on beside the ones that are there."""
+    """Make a new pair, whose authority is from now on trusted beside the present ones."""
     made = issue(("127.0.0.1", "localhost"), datetime.now(UTC), timedelta(days=days))
     ca = folder / "ca.crt"
     ca.write_bytes(made.ca + (ca.read_bytes() if ca.exists() else b""))
@@ -60,7 +60,7 @@ def write_pair(folder: Path, made: Issued | None = None, *, days: float = 1) -> 
 
 @asynccontextmanager
 async def served(folder: Path, *, days: float = 1) -> AsyncIterator[Port]:
-    """A webhook port with a new certificate, beside the plain one."""
+    """Serve a webhook port with a new certificate, beside the plain port."""
     write_pair(folder, days=days)
     certificate = ServingCertificate(str(folder / "tls.crt"), str(folder / "tls.key"))
     settings = ServerSettings(port=0, webhook_port=0)
@@ -116,7 +116,7 @@ async def test_both_ports_count_in_the_same_metrics(tmp_path: Path) -> None:
 
 
 async def test_the_server_name_does_not_matter(tmp_path: Path) -> None:
-    """A client that knows an address sends none, one that knows a name does; both get the newest certificate."""
+    """A client that knows only an address sends no name, others do; both get the newest certificate."""
     async with served(tmp_path) as port:
         write_pair(tmp_path)
         await _until_reloaded(port, 1)
@@ -128,11 +128,11 @@ async def test_the_server_name_does_not_matter(tmp_path: Path) -> None:
 
 @pytest.mark.real_time
 async def test_a_certificate_change_under_load_loses_no_request(tmp_path: Path) -> None:
-    """20 connections ask all the time, half of them anew for each request, while the pair is replaced 5 times."""
+    """20 clients send without pause, half of them over new connections, while the pair is replaced 5 times."""
     answered = 0
     async with served(tmp_path) as port:
         stop = asyncio.Event()
-        # The API server is told of an authority before its certificate is served; see `certs`.
+        # The API server gets an authority before its certificate is served; see `certs`.
         pairs = [make_pair(tmp_path) for _ in range(5)]
 
         async def ask(keeps: bool) -> None:
@@ -201,7 +201,7 @@ async def test_a_broken_new_pair_keeps_the_old_one_and_says_so(
         assert "new certificate cannot be used, the old one stays" in capsys.readouterr().out
         async with port.client() as client, client.get(f"{port.url}/livez") as response:
             assert response.status == 200
-        # It is said once per change, and mended by the next good pair.
+        # It is reported once per change, and the next good pair mends it.
         await passes(60)
         assert port.certificate.failures == 1
         write_pair(tmp_path)
@@ -252,7 +252,7 @@ async def test_a_pair_that_is_half_written_is_waited_for(tmp_path: Path) -> None
 def test_a_pair_that_is_replaced_while_it_is_read_is_one_change(
     tmp_path: Path, late: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rest of the new pair comes between the look at the files and the reading of them."""
+    """The rest of the new pair arrives between the check of the files and their reading."""
     write_pair(tmp_path)
     certificate = ServingCertificate(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
     first, second = make_pair(tmp_path), make_pair(tmp_path)

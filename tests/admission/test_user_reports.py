@@ -1,4 +1,4 @@
-"""Reports of users (A.2, A.3, A.7 and A.8) as far as admission decides them, each by name."""
+"""Users' reports (A.2, A.3, A.7 and A.8) that admission decides, each by name."""
 
 import asyncio
 import json
@@ -285,7 +285,7 @@ async def test_a55_an_invalid_count_is_denied(count: str) -> None:
     async with admitting() as webhooks:
         obj = pod(container("a", limits(count=count, memory="8000")), scheduler=DEFAULT)
         patch = (await webhooks.ask("/mutate", review(obj))).patch
-        # Never an empty resource key, and never a value in the place of one that a person wrote.
+        # A resource key is never empty, and no value replaces one that a person wrote.
         assert [each["path"] for each in patch] == ["/spec/schedulerName"]
         answer = await webhooks.validate(patched(obj, patch))
         assert answer.message.startswith(f"spec.containers[a].resources.limits[nvidia.com/gpu]: {count}: ")
@@ -334,7 +334,7 @@ async def test_a111_pods_that_ask_and_are_not_ours_are_counted() -> None:
 
 
 async def test_a112_answers_come_from_memory() -> None:
-    """Judging is one synchronous call: there is nothing in it that could wait for the API server."""
+    """Judging is one synchronous call, in which nothing could wait for the API server."""
     async with admitting(quota({MEMORY: "8"}, "team")) as webhooks:
         request = decode_review(json.dumps(review(pod(container("a", asks(1, 9))))).encode())
         assert not webhooks.admission.validate(request).allowed

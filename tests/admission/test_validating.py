@@ -1,4 +1,4 @@
-"""What the validating webhook denies, warns of, and lets pass. Every denial names the field and the value."""
+"""What the validating webhook denies, warns of, and admits. Every denial names the field and the value."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ async def test_a_share_is_admitted_without_a_word(webhooks: Webhooks, resources:
     assert answer.allowed
 
 
-#: Resources, and what is said of them; "limits" stands for spec.containers[a].resources.limits.
+#: Resources, and the message about them; "limits" stands for spec.containers[a].resources.limits.
 _INVALID = {
     "bytes": (limits(count="1", memory="16Gi"), "limits[nvidia.com/gpumem]: 16Gi: unit is MiB, write 16384"),
     "fraction of a MiB": (
@@ -116,7 +116,7 @@ async def test_a_part_of_no_card_in_one_container_beside_a_whole_one(webhooks: W
 
 @pytest.mark.parametrize("scheduler", ["", DEFAULT])
 async def test_a_share_that_was_added_after_the_mutating_webhook_is_denied(webhooks: Webhooks, scheduler: str) -> None:
-    """The mutating webhook sees a pod before other webhooks have changed it; the validating one sees the end."""
+    """The mutating webhook sees a pod before other webhooks change it; the validating one sees the result."""
     obj = pod(container("a"), inits=[sidecar("injected", asks(1, 5))], scheduler=scheduler)
     answer = await webhooks.validate(obj)
     assert answer.code == 403
@@ -190,7 +190,7 @@ async def test_a_privileged_ephemeral_container_beside_a_share_is_denied(webhook
         await update(pod(container("a", asks(1, 5)), ephemeralContainers=[{"name": "debug", "image": "i"}]))
     ).allowed
     assert (await update(pod(container("a"), ephemeralContainers=[debug]))).allowed
-    # What is there already cannot be taken back, and must not keep others out.
+    # A container that exists already cannot be undone, and must not keep others out.
     before = pod(container("a", asks(1, 5)), ephemeralContainers=[debug])
     after = pod(container("a", asks(1, 5)), ephemeralContainers=[debug, {"name": "d2", "image": "i"}])
     assert (await update(after, before)).allowed
@@ -206,13 +206,13 @@ async def test_a_preset_node_is_denied(webhooks: Webhooks) -> None:
 
 
 async def test_a_mirror_pod_is_neither_judged_nor_changed(webhooks: Webhooks) -> None:
-    """What it tells of runs already; refused, it would only be out of sight. Without cards it blocks its node."""
+    """Its containers already run; a refusal would only hide them. Without cards it blocks its node."""
     marks = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
     obj = pod(container("a", asks(1, 90_000)), scheduler=DEFAULT, nodeName="n1", annotations=marks)
     kubelet: dict[str, Any] = {"user": "system:node:n1", "groups": ["system:nodes", "system:authenticated"]}
     assert (await webhooks.validate(obj, **kubelet)).raw.keys() == {"uid", "allowed"}
     assert await webhooks.patch(obj, **kubelet) == []
-    # Anybody can write the annotation.
+    # Any user can write the annotation.
     assert not (await webhooks.validate(obj)).allowed
 
 
@@ -327,7 +327,7 @@ async def test_overhead_is_told(webhooks: Webhooks) -> None:
 
 
 async def test_warnings_are_few_and_short(webhooks: Webhooks) -> None:
-    """The API server drops what is beyond 4,096 bytes."""
+    """The API server drops everything beyond 4,096 bytes."""
     apps = [container("c" * 60 + str(number), asks(1, 1, 150, percentage=1)) for number in range(20)]
     answer = await webhooks.validate(pod(*apps))
     assert len(answer.warnings) == 12
@@ -342,7 +342,7 @@ async def test_before_the_cluster_was_read_a_share_has_to_wait() -> None:
         answer = await webhooks.validate(pod(container("a", asks(1, 5))))
         assert (answer.allowed, answer.code) == (False, 503)
         assert "has not read the cluster" in answer.message
-        # What needs no state is answered all the same.
+        # Reviews that need no state are still answered.
         assert (await webhooks.validate(pod(container("a"), scheduler=DEFAULT))).allowed
         assert (await webhooks.validate(pod(container("a", limits(count="-1"))))).code == 422
         assert await webhooks.patch(pod(container("a", limits(memory="5"))))

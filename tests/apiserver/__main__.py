@@ -1,7 +1,7 @@
-"""Runs the API server for tests as its own process.
+"""Runs the API server for tests as a process of its own.
 
 It exists for benchmarks and for tests that kill their client. It must not do more than start the server. Invariant:
-when the line with the URL is out, the server answers.
+once the line with the URL is printed, the server answers.
 
     python -m tests.apiserver [--port 0] [--load FILE] [--kubeconfig FILE] ...
 """
@@ -52,7 +52,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
     )
     for path in arguments.load:
         server.load(read_dump(path))
-    # The loaded objects stay. A collector that walks them over and over stops the loop.
+    # The loaded objects stay. A collector that walked them again and again would hold up the loop.
     gc.collect()
     gc.freeze()
     stopped = asyncio.Event()

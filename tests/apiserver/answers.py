@@ -1,4 +1,4 @@
-"""Carries out one API call and gives its answer.
+"""Carries out one API call and returns its answer.
 
 It exists between the HTTP server and the registry: verb to function, body to object, object to bytes. It must not know
 connections or faults. Invariant: it does not await, so a call is carried out whole or not at all.
@@ -20,7 +20,7 @@ from tests.apiserver.statuses import ApiError, success
 from tests.apiserver.stored import Stored
 from tests.apiserver.validation import has_text_maps
 
-#: Kinds of their own that are created at a subresource.
+#: Kinds that are created at a subresource.
 _CREATED_KINDS = {"binding": ("Binding", "v1"), "eviction": ("Eviction", "policy/v1")}
 _JSON_TYPES = ("application/json", "", "application/octet-stream")
 
@@ -57,7 +57,7 @@ def answer(registry: Registry, call: Call, body: bytes, content_type: str) -> An
 
 
 def selector_of(call: Call) -> Selector:
-    """The selector of a list or watch. Raises ApiError 400."""
+    """Return the selector of a list or watch. Raises ApiError 400."""
     query = call.query
     return read_selector(call.resource, call.namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
 
@@ -117,7 +117,7 @@ def _decode(body: bytes) -> Json:
 
 
 def _check_shape(obj: Json) -> None:
-    """Go refuses to decode a wrong type, so these never reach validation."""
+    """Check types. Go refuses to decode wrong ones, so they never reach validation."""
     if obj.get("metadata") is None:
         obj["metadata"] = {}
     if not has_text_maps(obj):

@@ -1,8 +1,8 @@
 """Work that goes on beside a block, such as a watch or all the kubelets.
 
-It exists because a task that nobody waits for fails in silence, and what it should have done is then missed much later
-and elsewhere. It must not know the work. Invariants: work that fails breaks the block off at once, and its failure is
-raised; all work has ended when the block is left; a failure of the block itself is raised as it is.
+It exists because a task that is not awaited fails in silence, and what it should have done is missed much later and
+elsewhere. It must not know the work. Invariants: work that fails ends the block at once, and its failure is raised; all
+work has ended when the block is left; a failure of the block itself is raised unchanged.
 
     async with Beside() as beside:
         beside.start(kubelets.follow())
@@ -41,7 +41,7 @@ class Beside:
         """Cancel all work and wait for it. Raises ExceptionGroup if some of it has failed."""
         self.stop()
         if isinstance(error, asyncio.CancelledError):
-            # The group knows whether its own work is the cause.
+            # The group knows whether its own work caused the end.
             await self._group.__aexit__(kind, error, trace)
         else:
             await self._group.__aexit__(None, None, None)

@@ -1,7 +1,7 @@
 """Reads an HTTP request line as an API call: which verb, on which resource, on which object.
 
-It exists so that routing, faults, counting and tests speak of one thing in Kubernetes' own words. It must not read
-bodies or answer. Invariant: no path has two readings, and one that has none is refused as the real server does.
+It exists so that routing, faults, counting and tests name calls alike, in Kubernetes' own words. It must not read
+bodies or answer. Invariant: a path has at most one reading, and one without any is refused as the real server does.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ _SUBRESOURCES = {
     "poddisruptionbudgets": ("status",),
     "resourceclaims": ("status",),
     "virtualmachineinstances": ("status",),
+    "holds": ("status",),
 }
 #: Subresources that are created and not stored.
 _CREATED = ("binding", "eviction")
@@ -39,7 +40,7 @@ class Call:
     subresource: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     client: str = ""
-    """Who calls: the bearer token, or without one the User-Agent."""
+    """The caller: the bearer token, or without one the User-Agent."""
 
     @property
     def target(self) -> str:
@@ -48,12 +49,12 @@ class Call:
 
     @property
     def key(self) -> str:
-        """The object's key in its table."""
+        """Return the object's key in its table."""
         return f"{self.namespace}/{self.name}" if self.resource.namespaced else self.name
 
 
 def read_call(method: str, path: str, query: Mapping[str, str], client: str = "") -> Call:
-    """The call. Raises ApiError for an unknown path (404) or a method that means nothing there (405)."""
+    """Return the call. Raises ApiError for an unknown path (404) or a method that it does not have (405)."""
     located = _locate([part for part in path.split("/") if part])
     if located is None:
         raise ApiError(404, "the server could not find the requested resource")
@@ -67,7 +68,7 @@ def read_call(method: str, path: str, query: Mapping[str, str], client: str = ""
 
 
 def is_set(query: Mapping[str, str], key: str) -> bool:
-    """A flag of a query: there, and not 0 or false. Clients write True, true and 1."""
+    """Whether a flag of a query is set: it is there, and not 0 or false. Clients write True, true and 1."""
     value = query.get(key)
     return value is not None and value.lower() not in ("0", "false")
 

@@ -1,17 +1,17 @@
-"""Runs the cases of conformance.yaml against an API server and tells which fail.
+"""Runs the cases of conformance.yaml against an API server and reports which fail.
 
-It exists so that one specification judges the server for tests and a real kube-apiserver alike. It must not know
-which of them it talks to. Invariant: each case has a namespace of its own, which is removed afterwards; nothing
-depends on how long anything takes.
+It exists so that one specification judges the server for tests and a real kube-apiserver alike. It must not know to
+which of them it talks. Invariant: each case has a namespace of its own, which is removed afterwards; nothing depends on
+how long anything takes.
 
     python -m tests.apiserver.conformance URL [--token TOKEN] [--insecure] [--only TEXT]
 
-A case is a list of steps. `request: METHOD PATH` with `body`, `type` (the content type), and what is expected:
-`status` (one, or a list of possible ones), `answer` (see matching.py) and `save` (name: path in the answer). With
-`parallel: N` the request is made N times at once and `statuses` counts the answers. `watch: PATH` opens a watch, does
-the steps under `during`, and expects exactly `events`, in order (bookmarks only where they are named); with
-`ends: true` then a clean end; `expired: true` expects 410, as HTTP status or as an ERROR event (where the version is
-still in the history of a server that was just made, a clean end). A case with `since` or `until` is for these minors.
+A case is a list of steps. `request: METHOD PATH` with `body`, `type` (the content type), and what is expected: `status`
+(one, or a list of possible ones), `answer` (see matching.py) and `save` (name: path in the answer). With `parallel: N`
+the request is made N times at once and `statuses` counts the answers. `watch: PATH` opens a watch, does the steps under
+`during`, and expects exactly `events`, in order (bookmarks only where they are named); with `ends: true` then a clean
+end; `expired: true` expects 410, as HTTP status or as an ERROR event (or, on a new server whose history still has the
+version, a clean end). A case with `since` or `until` is for those minor versions.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class _Unmet(Exception):
 async def run_conformance(
     base_url: str, headers: Mapping[str, str] | None = None, *, verify_tls: bool = True, only: str = ""
 ) -> list[Failure]:
-    """Run every case whose name contains `only`; what failed."""
+    """Run every case whose name contains `only`; return what failed."""
     document = yaml.safe_load(CASES.read_text())
     prefix = f"conformance-{time.time_ns() // 1_000_000 % 10**9:x}"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
@@ -69,7 +69,7 @@ async def run_conformance(
 
 
 async def _minor(session: aiohttp.ClientSession) -> int:
-    """The second number of the server's Kubernetes version."""
+    """Return the second number of the server's Kubernetes version."""
     async with session.get("/version") as response:
         return int((await response.json())["minor"])
 
@@ -114,7 +114,7 @@ class _Case:
     async def _set_up(self) -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._values["ns"]}}
         await self._expect("POST", "/api/v1/namespaces", namespace, (201,))
-        # Pods need this account where its controller has not been by yet, and servers without accounts have none.
+        # Pods need this account. Its controller may not have made it yet, and servers without accounts never do.
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         path = f"/api/v1/namespaces/{self._values['ns']}/serviceaccounts"
         await self._expect("POST", path, account, (201, 404, 405, 409))

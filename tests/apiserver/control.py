@@ -1,14 +1,14 @@
 """The server's own endpoints under /_test/, for tests in another process.
 
-It exists because benchmarks and kill -9 runs start the server as a process of its own. It must not do more than what
-the server's methods do. Invariant: these requests are neither counted nor harmed, and need no token.
+It exists because benchmarks and kill -9 runs start the server as a process of its own. It must do no more than the
+server's methods do. Invariant: its own requests are not counted, suffer no faults, and need no token.
 
     POST   /_test/faults    a rule (see faults.Rule), or a list of them -> [{"id": 1, ...}]
     GET    /_test/faults    all rules with their hits
-    DELETE /_test/faults    all rules go; /_test/faults/ID: one
-    POST   /_test/compact   the history is forgotten
-    POST   /_test/cut       open watches break; ?resource=pods&client=PATTERN: only these
-    POST   /_test/load      a List, put in as it is, without events
+    DELETE /_test/faults    removes all rules; /_test/faults/ID: one
+    POST   /_test/compact   forgets the history
+    POST   /_test/cut       breaks open watches; ?resource=pods&client=PATTERN: only these
+    POST   /_test/load      stores a List as it is, without events
     POST   /_test/patch     [{"path": ..., "body": ...}, ...], each a merge patch that is carried out as if it had come
                             alone, so that many events cost few requests; the first that is refused is the answer
     POST   /_test/tokens    {"token": "...", "seconds": 5}; DELETE /_test/tokens?token=...
@@ -34,7 +34,7 @@ from tests.apiserver.traffic import Requests
 
 
 class Server(Protocol):
-    """What is controlled."""
+    """The server that is controlled."""
 
     store: Store
     registry: Registry
@@ -53,13 +53,13 @@ class Server(Protocol):
 
 
 class Control:
-    """The endpoints."""
+    """The control endpoints."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one. Raises ApiError 400 or 404."""
+        """Answer a request. Raises ApiError 400 or 404."""
         parts = request.path.removeprefix("/_test/").split("/")
         body = await request.content.read() if request.body_exists else b""
         try:

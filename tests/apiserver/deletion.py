@@ -1,8 +1,8 @@
 """Deletes objects: preconditions, grace periods, finalizers.
 
-It exists because a deleted pod stays until its kubelet lets it go, and what happens in between is what an accountant
-of GPUs must get right. It must not know HTTP. Invariant: as in the real server, a pod that may go at once is marked
-first and then removed: two events, two versions.
+It exists because a deleted pod stays until its kubelet lets it go, and an accountant of GPUs must handle the time in
+between correctly. It must not know HTTP. Invariant: as in the real server, a pod that may go at once is marked first
+and then removed: two events, two versions.
 """
 
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from tests.apiserver.stored import Stored
 
 
 class Options(NamedTuple):
-    """What a delete asks for."""
+    """The options of a delete."""
 
     grace_seconds: int | None = None
     uid: str | None = None
@@ -32,7 +32,7 @@ class Deleted(NamedTuple):
 
 
 def read_options(body: Json | None, query_grace: str) -> Options:
-    """From a DeleteOptions body, else from the query."""
+    """Read them from a DeleteOptions body, else from the query."""
     if body:
         preconditions = body.get("preconditions") or {}
         return Options(body.get("gracePeriodSeconds"), preconditions.get("uid"), preconditions.get("resourceVersion"))
@@ -73,7 +73,7 @@ def _check_preconditions(call: Call, row: Stored, options: Options) -> None:
 
 
 def _marked(registry: Registry, call: Call, row: Stored, asked: int | None) -> tuple[Json, int] | None:
-    """The object as it is marked for deletion, and its grace period; None if it is already and nothing changes."""
+    """Return the object marked for deletion, and its grace period; None if it is marked already and nothing changes."""
     obj = row.decode()
     meta = obj["metadata"]
     pending = meta.get("deletionGracePeriodSeconds") or 0
@@ -94,7 +94,7 @@ def _marked(registry: Registry, call: Call, row: Stored, asked: int | None) -> t
     earlier = format_time(datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=pending - asked))
     now, period = registry.timestamp(), asked
     if earlier < now:
-        # The period cannot end in the past; one that was asked for stays a period.
+        # The period cannot end in the past; of a positive one, a second stays.
         earlier, period = now, min(asked, 1)
     meta |= {"deletionTimestamp": earlier, "deletionGracePeriodSeconds": period}
     return obj, period

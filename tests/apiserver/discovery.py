@@ -1,7 +1,7 @@
-"""Which group-versions the server has at this moment, and what it answers to who asks for them.
+"""Which group-versions the server has at this moment, and its answers to clients that ask for them.
 
-It exists because an API can be switched on, and a CRD installed, while clients run. It must not store objects.
-Invariant: what is not served answers 404, as if nobody had ever heard of it; its objects are there when it comes back.
+It exists because an API can be enabled, and a CRD installed, while clients run. It must not store objects. Invariant:
+what is not served answers 404, like an unknown path; its objects are there when it comes back.
 """
 
 import orjson
@@ -24,7 +24,7 @@ class Discovery:
         self._hidden -= set(group_versions)
 
     def withdraw(self, group_version: str) -> list[Resource]:
-        """Serve one no longer. Returns its resources."""
+        """Stop serving one; returns its resources."""
         self._hidden.add(group_version)
         return [resource for resource in OPTIONAL if resource.api_version == group_version]
 

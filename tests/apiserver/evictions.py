@@ -1,8 +1,8 @@
 """Evicts pods: a delete that a PodDisruptionBudget may refuse.
 
-It exists because whoever evicts must live with a budget's no. It must not recompute budgets, which a controller does
-and a test plays. Invariant: as in the real server, an accepted eviction takes one from the budget that selects the pod
-and names the pod in it; a pod that does not run yet, or is being deleted already, is under no budget.
+It exists because a client that evicts must accept a budget's refusal. It must not recompute budgets, which a controller
+does and a test plays. Invariant: as in the real server, an accepted eviction takes one from the budget that selects the
+pod and names the pod in it; no budget protects a pod that does not run yet, or is already being deleted.
 """
 
 from tests.apiserver.calls import Call

@@ -1,8 +1,8 @@
 """Rules that say which calls and which watch events go wrong, and how.
 
-It exists because everything that a network and an API server can do must be doable on purpose, once and at a chosen
-place. It must not do the harm itself: it only says what is due. Invariant: a rule is used up by what it matches in
-order of arrival, so a test that counts its requests knows which one fails; the same seed makes the same choices.
+It exists because tests must cause on purpose, once and at a chosen place, all that a network and an API server can do.
+It must not do the harm itself: it only says what is due. Invariant: a rule is used up by what it matches in order of
+arrival, so a test that counts its requests knows which one fails; the same seed makes the same choices.
 """
 
 import re
@@ -25,9 +25,9 @@ WATCH_FAULTS = frozenset(("drop", "duplicate", "delay", "truncate", "garbage", "
 class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One rule. What is left out matches everything.
 
-    Faults of a request, each before it is carried out or, with `after`, behind: `latency` (seconds), `status` (code,
-    reason, retry_after_seconds), `reset`, `hang`; and `reorder`: answers are held until `size` of them can go out in
-    reverse. A client that gives up does not stop its request: a late write takes effect.
+    Faults of a request, each before it is carried out or, with `after`, afterwards: `latency` (seconds), `status`
+    (code, reason, retry_after_seconds), `reset`, `hang`; and `reorder`: answers are held until `size` of them can go
+    out in reverse. A client that gives up does not stop its request: a late write takes effect.
 
     Faults of an event on a watch: `drop`, `duplicate`, `delay` (seconds: this watch alone falls behind), `truncate`
     (half a line, then the connection ends), `garbage` (a line that is not JSON before the event), `expire` (an ERROR
@@ -46,14 +46,14 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     path: str | None = None
     """A regular expression that the whole path must match."""
     event: EventType | None = None
-    """For faults of events: the type of the event."""
+    """The type of the event; only for faults of events."""
     object: str | None = None
-    """For faults of events: the key of its object, `namespace/name`; a pattern of fnmatch."""
+    """The key of the event's object, `namespace/name`; a pattern of fnmatch; only for faults of events."""
 
     skip: int = 0
-    """How many matches pass unharmed first."""
+    """How many matches first pass unharmed."""
     times: int | None = None
-    """How many are harmed then; without it all."""
+    """How many are harmed after that; without it, all."""
     probability: float = 1.0
 
     after: bool = False
@@ -68,7 +68,7 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     hits: int = 0
 
     def matches(self, call: Call) -> bool:
-        """The rule speaks of this call."""
+        """Whether the rule is about this call."""
         return (
             (self.method is None or self.method == call.method)
             and (self.verb is None or self.verb == call.verb)
@@ -78,7 +78,7 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         )
 
     def matches_event(self, kind: EventType, key: str) -> bool:
-        """The rule speaks of this event."""
+        """Whether the rule is about this event."""
         return (self.event is None or self.event == kind) and (self.object is None or fnmatchcase(key, self.object))
 
     def error(self) -> ApiError:
@@ -89,7 +89,7 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Faults:
-    """All rules, in order of their arrival."""
+    """All rules, in the order in which they were added."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = Random(seed)
@@ -111,15 +111,15 @@ class Faults:
         return rule
 
     def remove(self, rule_id: int) -> None:
-        """Take a rule back."""
+        """Remove a rule."""
         self._rules = [rule for rule in self._rules if rule.id != rule_id]
 
     def clear(self) -> None:
-        """Take all rules back."""
+        """Remove all rules."""
         self._rules = []
 
     def of_request(self, call: Call) -> list[Rule]:
-        """What this request has to suffer."""
+        """Return the faults of this request."""
         if not self._rules:
             return []
         return [
@@ -127,11 +127,11 @@ class Faults:
         ]
 
     def of_watch(self, call: Call) -> list[Rule]:
-        """The rules for events that this watch must ask about."""
+        """Return the rules for events that concern this watch."""
         return [rule for rule in self._rules if rule.fault in WATCH_FAULTS and rule.matches(call)]
 
     def of_event(self, call: Call, kind: EventType, key: str) -> list[Rule]:
-        """What one event on one watch has to suffer."""
+        """Return the faults of one event on one watch."""
         return [rule for rule in self.of_watch(call) if rule.matches_event(kind, key) and self._due(rule)]
 
     def _due(self, rule: Rule) -> bool:

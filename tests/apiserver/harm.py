@@ -1,7 +1,7 @@
 """Does to a request what the rules say: delays, refusals, broken connections, answers out of order.
 
-It exists apart from the server so that a request without a rule pays nothing. It must not know API calls. Invariant: a
-fault `before` leaves nothing done unless the request goes on after it; a fault `after` comes when everything is done.
+It exists apart from the server so that a request without a rule pays nothing. It must not know API calls. Invariant:
+after a fault `before`, nothing is done unless the request goes on; a fault `after` comes when everything is done.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _REORDER_STEP_SECONDS = 0.01
 
 
 class Harm:
-    """Carries out rules. It remembers the answers that wait to be reordered."""
+    """Carries out rules. It keeps the answers that wait to be reordered."""
 
     def __init__(self) -> None:
         self._held: defaultdict[int, list[asyncio.Event]] = defaultdict(list)
@@ -26,7 +26,7 @@ class Harm:
     async def around(
         self, request: web.BaseRequest, rules: list[Rule], work: Callable[[], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """The work with its faults before and after."""
+        """Do the work with its faults before and after."""
         early = await self.before(request, rules)
         if early is not None:
             return early
@@ -37,7 +37,7 @@ class Harm:
         return response
 
     async def before(self, request: web.BaseRequest, rules: list[Rule]) -> web.StreamResponse | None:
-        """The faults before; an answer if the work is not to be done."""
+        """Carry out the faults before the work; returns an answer if the work is not to be done."""
         for rule in rules:
             if not rule.after and rule.fault != "reorder":
                 early = await self._suffer(request, rule)
@@ -72,6 +72,6 @@ class Harm:
         try:
             await asyncio.wait_for(mine.wait(), _REORDER_WAIT_SECONDS)
         except TimeoutError:
-            # Too few came. Nobody waits for ever.
+            # Too few came; the wait ends.
             if mine in held:
                 held.remove(mine)

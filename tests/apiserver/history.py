@@ -1,8 +1,8 @@
 """The window of past events of one resource.
 
-It exists because a watch resumes from it and a list of an older version is rebuilt from it, and because both must
-fail with 410 where it ends. It must not know who reads it. Invariant: events are in order of version, without a gap
-above `dropped`; what fell out of the window is gone for everybody.
+It exists because a watch resumes from it and a list of an older version is rebuilt from it, and because both must fail
+with 410 where it ends. It must not know who reads it. Invariant: events are in order of version, without a gap above
+`dropped`; what has left the window is gone for all readers.
 """
 
 from bisect import bisect_right
@@ -28,9 +28,9 @@ class History:
     def __init__(self, limit: int, floor: int) -> None:
         self.limit = limit
         self.floor = floor
-        """The oldest version from which one can still read on."""
+        """The oldest version from which reading can continue."""
         self.dropped = floor
-        """The version of the newest event that is gone. A reader that saw it has missed nothing."""
+        """The version of the newest event that is gone. A reader that has seen it has missed nothing."""
         self._events: list[Event] = []
         self._versions: list[int] = []
 
@@ -48,12 +48,12 @@ class History:
         self.floor = max(self.floor, version)
 
     def reset(self, version: int) -> None:
-        """Forget everything; nothing older can be read, not even by those who are reading."""
+        """Forget everything; nothing older can be read, not even by open watches."""
         self.compact(version)
         self.dropped = version
 
     def after(self, version: int) -> list[Event]:
-        """The events with a higher version. The caller has checked that none of them is gone."""
+        """Return the events with a higher version. The caller has checked that none of them is gone."""
         return self._events[bisect_right(self._versions, version) :]
 
     def _drop(self, count: int) -> None:

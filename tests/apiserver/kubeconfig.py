@@ -11,7 +11,7 @@ import yaml
 
 
 def write_kubeconfig(path: Path, url: str, token: str | None = None) -> Path:
-    """The file that leads to `url`, with a bearer token if one is given."""
+    """Write a file that leads to `url`, with a bearer token if one is given."""
     user: dict[str, Any] = {} if token is None else {"token": token}
     config = {
         "apiVersion": "v1",

@@ -1,8 +1,8 @@
-"""Does for every pod that is bound what its kubelet and HAMi's device plugin would do, until it is cancelled.
+"""Does for every bound pod what its kubelet and HAMi's device plugin would do, until it is cancelled.
 
-It exists so that tests and benchmarks have a cluster in which pods live by themselves. It must not know how a step is
+It exists so that tests and benchmarks have a cluster in which pods run by themselves. It must not know how a step is
 done. Invariants: whatever the API server and the network do, each pod gets its steps, in order, and a deleted one goes;
-what cannot be mended by asking again is raised, never passed over.
+an error that another try cannot mend is raised, never ignored.
 
     python -m tests.apiserver.kubelets URL [--run-seconds 5]
 """
@@ -23,23 +23,23 @@ _RETRY_SECONDS = 0.2
 _STEPS = ("allocate", "run", "finish", "let go")
 _LINE_BYTES = 2**22
 _SERVER_ERROR = 500
-#: Answers below 500 that another time may be others: a webhook or plugin of admission that is not ready yet denies.
+#: Answers below 500 that may change: an admission webhook or plugin that is not ready yet denies.
 _LATER = (403, 409, 429)
 _UNLIMITED = aiohttp.ClientTimeout(total=None)
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 def _nothing(_text: str) -> None:
-    """Nobody wants to know."""
+    """Default callback: does nothing."""
 
 
 class Kubelets:
-    """All nodes' kubelets and plugins. With `run_seconds`, apps end with 0 after they have run so long."""
+    """All nodes' kubelets and plugins. With `run_seconds`, apps end with 0 after they have run that long."""
 
     def __init__(
         self, actor: NodeActor, run_seconds: float | None = None, note: Callable[[str], None] = _nothing
     ) -> None:
-        """`note` is told of every step that has to be repeated and of every pod that was gone before its step."""
+        """`note` is called for every step that must be repeated and every pod that was gone before its step."""
         self._actor = actor
         self._run_seconds = run_seconds
         self._note = note
@@ -49,7 +49,7 @@ class Kubelets:
         """Allocate, run and let go every bound pod. Raises ExceptionGroup if a step cannot be done."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                # Without a version a watch begins with all pods of now: what was missed in between is made up for.
+                # Without a version a watch begins with all present pods, which makes up for what was missed in between.
                 await self._once("watch", lambda: self._watch(tasks))
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -75,7 +75,7 @@ class Kubelets:
                 tasks.create_task(self._persistently(f"{what} {pod['metadata']['name']} ({uid})", work))
 
     def _due(self, pod: Json) -> list[tuple[str, Work]]:
-        """What a pod needs next."""
+        """Return the steps that a pod needs next."""
         meta, phase = pod["metadata"], pod.get("status", {}).get("phase")
         key = (meta["namespace"], meta["name"], meta["uid"])
         if meta.get("deletionTimestamp"):
@@ -99,7 +99,7 @@ class Kubelets:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _once(self, what: str, work: Work) -> bool:
-        """Whether work is done, or its pod gone. Raises what another try cannot mend."""
+        """Return whether the work is done, or its pod gone. Raises what another try cannot mend."""
         try:
             await work()
         except PodGone:
@@ -116,7 +116,7 @@ class Kubelets:
 
 
 def _read(line: bytes) -> Json | None:
-    """An event; None if the watch is to be begun anew: half a line, no JSON, or an ERROR."""
+    """Read an event; None if the watch must begin anew: half a line, no JSON, or an ERROR."""
     try:
         event: Json = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -1,8 +1,8 @@
-"""Brings whole clusters into the server: objects of a generator, or of a dump file.
+"""Loads whole clusters into the server: the objects of a generator, or of a dump file.
 
 It exists because 100,000 pods cannot come one by one. It must not validate: a test may load what no API would take.
-Invariant: the state is the objects as they were given, with the system fields that they lack and
-resourceVersions of this server; nothing is an event, and one object at a time is decoded.
+Invariant: objects are stored as they are given, with the system fields that they lack and this server's
+resourceVersions; there are no events, and one object is decoded at a time.
 """
 
 import gc
@@ -26,7 +26,10 @@ class _List(msgspec.Struct):
 
 
 def load(registry: Registry, objects: Iterable[Json]) -> int:
-    """Put objects in; how many. Of each resource, the history starts anew. Raises ValueError for an unknown kind."""
+    """Store objects; returns how many.
+
+    The history of their resources starts anew. Raises ValueError for an unknown kind.
+    """
     with _uncollected():
         return sum(
             registry.store.fill(resource, (_completed(registry, resource, obj) for obj in group))
@@ -35,7 +38,7 @@ def load(registry: Registry, objects: Iterable[Json]) -> int:
 
 
 def read_dump(path: Path) -> Iterator[Json]:
-    """The objects of a file: a List in JSON (one whole object at a time is decoded), JSON lines, or YAML documents."""
+    """Yield the objects of a file: a List in JSON (decoded one object at a time), JSON lines, or YAML documents."""
     if path.suffix in (".yaml", ".yml"):
         for document in yaml.safe_load_all(path.read_text()):
             yield from document["items"] if "items" in (document or {}) else [document] if document else []
@@ -51,7 +54,7 @@ def read_dump(path: Path) -> Iterator[Json]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage collection: it would walk everything that was loaded, again and again."""
+    """Suspend garbage collection, which would walk everything that was loaded again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
 """Fills in and compares the data of conformance cases.
 
-It exists because a case says only what matters of an answer. It must not do I/O. Invariant: an expectation without
+It exists because a case states only what matters in an answer. It must not do I/O. Invariant: an expectation without
 placeholders and matchers is matched by itself.
 
 In what is sent and expected, `${name}` is a saved value and `${repeat:x:1000}` is a thousand x. In what is expected,
@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS = 200
 
 
 def fill(data: Any, values: Mapping[str, Any], fixtures: Mapping[str, Any]) -> Any:  # noqa: ANN401 - YAML data
-    """The data with its placeholders filled in."""
+    """Return the data with its placeholders filled in."""
     if isinstance(data, str):
         return _text(data, values)
     if isinstance(data, list):
@@ -35,7 +35,7 @@ def fill(data: Any, values: Mapping[str, Any], fixtures: Mapping[str, Any]) -> A
 
 
 def mismatch(expected: Any, actual: Any, where: str = "") -> str | None:  # noqa: ANN401 - JSON data
-    """Where and how the actual value differs; None if it matches."""
+    """Return where and how the actual value differs; None if it matches."""
     if isinstance(expected, dict):
         return _mapping_mismatch(expected, actual, where)
     if isinstance(expected, list):
@@ -47,7 +47,7 @@ def mismatch(expected: Any, actual: Any, where: str = "") -> str | None:  # noqa
 
 
 def value_at(data: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
-    """The value at a path such as `items.0.metadata.name`; all of it at `.`. Raises KeyError."""
+    """Return the value at a path such as `items.0.metadata.name`; all of it at `.`. Raises KeyError."""
     if path == ".":
         return data
     for part in path.split("."):

@@ -2,9 +2,9 @@
 
 It exists because without them no pod gets beyond its Binding: no status changes, and the node's lock stays taken. It
 must not know the extender, nor when a step is due. Invariants: it writes what a kubelet and the plugin write and
-nothing else: statuses, the final delete, the blanked rows, bind-phase and the lock. A step concerns one pod by its UID
-from its first request to its last: whoever has the name afterwards is never touched. What is written follows from the
-pod at the version that is replaced. A step that was broken off goes on where it was: what has ended does not run again.
+nothing else: statuses, the final delete, the blanked rows, bind-phase and the lock. A step concerns one pod, by its
+UID, from its first request to its last: a later pod of that name is never touched. What is written follows from the pod
+at the version that is replaced. An interrupted step resumes where it was: what has ended does not run again.
 
 `kubelets.py` does the steps by itself for every pod that is bound.
 """
@@ -29,17 +29,17 @@ States = Mapping[str, State]
 
 
 class PodGone(Exception):
-    """The pod is no more. Its name may be another one's by now."""
+    """The pod is gone. Another pod may have its name by now."""
 
 
 class _Conflict(Exception):
-    """The object is not the one, or not at the version, that the write was for."""
+    """The object is another one, or at another version, than the write was for."""
 
 
 class NodeActor:
     """The actor. Its session has the base URL and the credentials.
 
-    Steps name a pod and may name its UID; without one they are for the pod that has the name when they begin. They
+    Steps name a pod and may name its UID; without a UID they are for the pod that has the name when they begin. They
     raise PodGone, ClientError or OSError, and may be repeated until they do not.
     """
 
@@ -50,7 +50,7 @@ class NodeActor:
     # ------------------------------------------------------------------------------------------------------- plugin
 
     async def allocate(self, namespace: str, name: str, uid: str | None = None) -> None:
-        """All Allocate calls of a pod: its rows are blanked one by one, the phase is success, the lock is gone."""
+        """Make all Allocate calls of a pod: blank its rows one by one, set the phase to success, remove the lock."""
         pod = await self.pod(namespace, name, uid)
         while has_rows(text := _annotations(pod).get(TO_ALLOCATE, "")):
             pod = await self._annotate(pod, {TO_ALLOCATE: blank_next_row(text)})
@@ -58,12 +58,12 @@ class NodeActor:
         await self.unlock(pod["spec"]["nodeName"], namespace, name)
 
     async def fail_allocation(self, namespace: str, name: str, uid: str | None = None) -> None:
-        """An Allocate call that fails: the phase is failed, the lock is gone."""
+        """Make an Allocate call that fails: set the phase to failed, remove the lock."""
         pod = await self._annotate(await self.pod(namespace, name, uid), {BIND_PHASE: "failed"})
         await self.unlock(pod["spec"]["nodeName"], namespace, name)
 
     async def unlock(self, node: str, namespace: str, name: str) -> None:
-        """Remove the node's lock if this pod holds it. As the plugin's, it names no UID."""
+        """Remove the node's lock if this pod holds it. Like the plugin's, the lock names no UID."""
         path = f"/api/v1/nodes/{node}"
         while (found := await self._get(path)) is not None:
             if not _annotations(found).get(NODE_LOCK, "").endswith(f",{namespace},{name}"):
@@ -78,19 +78,19 @@ class NodeActor:
     # ------------------------------------------------------------------------------------------------------ kubelet
 
     async def set_states(self, namespace: str, name: str, states: States) -> Json:
-        """Report containers in these states; the pod afterwards."""
+        """Report containers in these states; returns the pod afterwards."""
         return await self._report(await self.pod(namespace, name), lambda _: states)
 
     async def start(self, namespace: str, name: str, *containers: str) -> Json:
-        """Containers run from now on."""
+        """Start containers."""
         return await self._start(await self.pod(namespace, name), *containers)
 
     async def end(self, namespace: str, name: str, *containers: str, exit_code: int = 0) -> Json:
-        """Containers ended now."""
+        """End containers."""
         return await self._end(await self.pod(namespace, name), *containers, exit_code=exit_code)
 
     async def finish_inits(self, namespace: str, name: str, uid: str | None = None) -> Json:
-        """Each init that has not ended with 0 runs and does, each sidecar starts in its turn."""
+        """Run each init that has not yet ended with 0 until it does, and start each sidecar in its turn."""
         pod = await self.pod(namespace, name, uid)
         for container in pod["spec"].get("initContainers") or []:
             state = _state(pod, container)
@@ -102,26 +102,26 @@ class NodeActor:
         return pod
 
     async def run(self, namespace: str, name: str, uid: str | None = None) -> Json:
-        """From the first init to running apps."""
+        """Bring a pod from its first init to running apps."""
         pod = await self.finish_inits(namespace, name, uid)
         waiting = [one["name"] for one in pod["spec"]["containers"] if not _state(pod, one).keys() - {"waiting"}]
         return await self._start(pod, *waiting)
 
     async def finish(self, namespace: str, name: str, exit_code: int = 0, *, uid: str | None = None) -> Json:
-        """Apps end, then sidecars are ended; a pod that is not restarted is Succeeded or Failed."""
+        """End the apps, then the sidecars; a pod that is not restarted is then Succeeded or Failed."""
         pod = await self.pod(namespace, name, uid)
         pod = await self._end(pod, *_not_ended(pod, pod["spec"]["containers"]), exit_code=exit_code)
         sidecars = [one for one in pod["spec"].get("initContainers") or [] if is_sidecar(one)]
         return await self._end(pod, *_not_ended(pod, sidecars))
 
     async def let_go(self, namespace: str, name: str, uid: str) -> None:
-        """The final delete of a pod whose containers are gone."""
+        """Send the final delete of a pod whose containers are gone."""
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
         async with self.session.delete(_path(namespace, name), json=body) as response:
             if response.status == _NOT_FOUND:
                 return
             if response.status == _CONFLICT:
-                # Another pod has the name, or the delete is to be repeated.
+                # Another pod has the name, or the delete must be repeated.
                 await self.pod(namespace, name, uid)
             response.raise_for_status()
 
@@ -145,13 +145,13 @@ class NodeActor:
         return await self._write(pod, status, "/status") if states(pod) else pod
 
     def time(self) -> str:
-        """Now, as it is written in statuses."""
+        """Return the time as statuses have it."""
         return format_time(self._now())
 
     # --------------------------------------------------------------------------------------------------------- HTTP
 
     async def pod(self, namespace: str, name: str, uid: str | None = None) -> Json:
-        """The pod. Raises PodGone, ClientError or OSError."""
+        """Return the pod. Raises PodGone, ClientError or OSError."""
         pod = await self._get(_path(namespace, name))
         if pod is None or uid not in (None, pod["metadata"]["uid"]):
             raise PodGone(f"{namespace}/{name} ({uid})")
@@ -161,7 +161,7 @@ class NodeActor:
         return await self._write(pod, lambda _: {"metadata": {"annotations": annotations}})
 
     async def _write(self, pod: Json, change: Callable[[Json], Json], subresource: str = "") -> Json:
-        """Patch the pod with what follows from it, from a newer version of it if it has changed; what it is then."""
+        """Patch the pod with what follows from it, or from its newer version if it has changed; returns the result."""
         meta = pod["metadata"]
         path = _path(meta["namespace"], meta["name"])
         while True:
@@ -187,12 +187,12 @@ class NodeActor:
 
 
 def has_rows(text: str) -> bool:
-    """Some row is left to allocate."""
+    """Whether some row is left to allocate."""
     return any("," in row for row in text.split(";"))
 
 
 def blank_next_row(text: str) -> str:
-    """The first row that is not empty goes. As the plugin writes it, the text grows by one `;` each time."""
+    """Blank the first row that is not empty. As with the plugin, the text grows by one `;` each time."""
     rows = text.split(";")
     first = next(position for position, row in enumerate(rows) if "," in row)
     rows[first] = ""
@@ -200,7 +200,10 @@ def blank_next_row(text: str) -> str:
 
 
 async def _body(response: aiohttp.ClientResponse) -> Json | None:
-    """The object; None if there is none. Raises ClientError for any other answer: it says nothing about the object."""
+    """Return the object; None if there is none.
+
+    Raises ClientError for any other answer, which says nothing about it.
+    """
     if response.status == _NOT_FOUND:
         return None
     response.raise_for_status()

@@ -1,8 +1,8 @@
 """Answers a list: which rows, of which version, and where the next page begins.
 
-It exists because the pages of one list must show one moment, whatever is written between them, and because the ways
-in which that fails (410 Expired) are what clients must survive. It must not know HTTP or encode objects anew.
-Invariant: all pages of one list are of the version in its continue token.
+It exists because the pages of one list must show one moment, whatever is written between them, and because clients must
+survive the ways in which that fails (410 Expired). It must not know HTTP or encode objects anew. Invariant: all pages
+of one list are of the version in its continue token.
 """
 
 import base64
@@ -19,7 +19,7 @@ from tests.apiserver.store import Store, Table, scope
 from tests.apiserver.stored import Stored
 
 _NOW = -1
-"""The version in a token that goes on with whatever is there now."""
+"""The version in a token that continues with the present objects."""
 _ROWS_PER_CHUNK = 500
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -36,7 +36,7 @@ class Page(NamedTuple):
     rows: list[Stored]
 
     def chunks(self) -> Iterator[bytes]:
-        """The answer in pieces of some MB."""
+        """Yield the answer in pieces of some MB."""
         rows = self.rows
         yield self.head
         for first in range(0, len(rows), _ROWS_PER_CHUNK):
@@ -46,7 +46,7 @@ class Page(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The size of the answer in bytes."""
+        """Return the size of the answer in bytes."""
         return len(self.head) + sum(len(row.body) for row in self.rows) + max(0, len(self.rows) - 1) + 3
 
 
@@ -56,12 +56,12 @@ class _Start(NamedTuple):
 
 
 def list_page(store: Store, resource: Resource, selector: Selector, query: Mapping[str, str]) -> Page:
-    """The page that a query asks for. Raises ApiError 400, 410, 422 or 504."""
+    """Return the page that a query asks for. Raises ApiError 400, 410, 422 or 504."""
     table = store.tables[resource]
     start = _start(store, table, query)
     rows = table.at(start.version, store.version)
     first, last = scope(rows, selector.namespace, start.key)
-    # As the real server's cache: a list of "any" version is never cut into pages.
+    # As in the real server's cache, a list of "any" version is never cut into pages.
     limit = 0 if query.get("resourceVersion") == "0" else _number(query, "limit")
     taken, following = _take(rows, first, last, selector, limit)
     meta: dict[str, object] = {"resourceVersion": str(start.version)}
@@ -75,7 +75,7 @@ def list_page(store: Store, resource: Resource, selector: Selector, query: Mappi
 
 
 def _take(rows: list[Stored], first: int, last: int, selector: Selector, limit: int) -> tuple[list[Stored], int]:
-    """The selected rows, at most `limit`, and the position behind the last one looked at."""
+    """Return the selected rows, at most `limit`, and the position behind the last row that was checked."""
     if selector.selects_all:
         end = min(last, first + limit) if limit else last
         return rows[first:end], end
@@ -139,7 +139,7 @@ def _check_match(asked: str, match: str | None, token: str) -> None:
 
 
 def version_of(text: str) -> int:
-    """A resourceVersion as a number; 0 for none. Raises ApiError 400."""
+    """Return a resourceVersion as a number; 0 for none. Raises ApiError 400."""
     if text and not (text.isascii() and text.isdigit()):
         raise ApiError(
             400, f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
@@ -148,7 +148,7 @@ def version_of(text: str) -> int:
 
 
 def check_start(table: Table, version: int) -> None:
-    """Raises ApiError 410 if a watch can no longer start there."""
+    """Raise ApiError 410 if a watch can no longer start there."""
     if version < table.history.floor:
         raise too_old_version(version, table.history.floor)
 

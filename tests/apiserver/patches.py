@@ -1,7 +1,7 @@
 """JSON merge patch (RFC 7386) and JSON patch (RFC 6902).
 
-It exists because clients patch annotations and statuses in both forms. It must not know Kubernetes' types: a strategic
-merge patch is taken for a merge patch, so lists in it replace. Invariant: the document that is patched stays as it was.
+It exists because clients patch annotations and statuses in both forms. It must not know Kubernetes' types: it treats a
+strategic merge patch as a merge patch, so lists in it replace. Invariant: the document that is patched stays as it was.
 """
 
 from copy import deepcopy
@@ -15,7 +15,7 @@ MERGE_PATCHES = ("application/merge-patch+json", "application/strategic-merge-pa
 
 
 def apply_patch(doc: Json, patch: Any, content_type: str) -> Json:  # noqa: ANN401 - a decoded body
-    """The patched document. Raises ApiError 400, 415 or 422."""
+    """Return the patched document. Raises ApiError 400, 415 or 422."""
     if content_type in MERGE_PATCHES:
         if not isinstance(patch, dict):
             raise ApiError(400, "the patch is not an object")

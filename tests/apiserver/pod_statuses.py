@@ -1,8 +1,8 @@
 """The status that a kubelet reports for a pod whose containers are in given states.
 
 It exists so that tests say "the init ended with 0" and get the statuses, conditions and phase that go with it. It must
-not talk to anybody. Invariant: the result depends on the pod and the states alone; a container that runs again has its
-restart counted and its end kept as lastState.
+do no I/O. Invariant: the result depends on the pod and the states alone; a container that runs again has its restart
+counted and its end kept as lastState.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ State = Waiting | Running | Terminated
 
 
 def status_of(pod: Json, states: Mapping[str, State], now: str) -> Json:
-    """The new status. Containers that `states` does not name stay as they are; those never named wait."""
+    """Return the new status. Containers that `states` does not name stay as they are; those never named wait."""
     spec, old = pod["spec"], pod.get("status", {})
     inits = _statuses(spec.get("initContainers") or [], old.get("initContainerStatuses") or [], states)
     apps = _statuses(spec["containers"], old.get("containerStatuses") or [], states)
@@ -52,12 +52,12 @@ def status_of(pod: Json, states: Mapping[str, State], now: str) -> Json:
 
 
 def is_sidecar(container: Json) -> bool:
-    """An entry of spec.initContainers that goes on running."""
+    """Whether an entry of spec.initContainers keeps running."""
     return container.get("restartPolicy") == "Always"
 
 
 def state_in(status: Json, container: str) -> Json:
-    """The state of a container in a status; {} if it has none."""
+    """Return the state of a container in a status; {} if it has none."""
     for one in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         if one["name"] == container:
             state: Json = one["state"]
@@ -109,7 +109,8 @@ def _init_is_over(container: Json, status: Json) -> bool:
 
 def _phase(policy: str, inits: list[Json], apps: list[Json], sidecars: list[Json], *, initialized: bool) -> str:
     codes = [status["state"].get("terminated", {}).get("exitCode") for status in apps]
-    # As the kubelet's getPhase: while a sidecar runs the pod has not ended, and a sidecar's exit code says nothing.
+    # As in the kubelet's getPhase, a pod with a running sidecar has not ended, and a sidecar's exit code does not
+    # count.
     ended = all(code is not None for code in codes) and not any("running" in one["state"] for one in sidecars)
     if policy != "Always" and ended:
         if not any(codes):

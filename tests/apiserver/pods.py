@@ -1,8 +1,8 @@
 """What the API server itself does to a Pod: defaults at creation, the first status, and binding.
 
 It exists because clients read these fields back: requests that came from limits, the PodScheduled condition, the
-annotations of a Binding. It must not store or check who may write. Invariant: a function changes the pod that it is
-given and nothing else, and takes the time as text.
+annotations of a Binding. It must not store anything, nor check who may write. Invariant: a function changes only the
+pod that it is given, and takes the time as text.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _COMPUTE = ("cpu", "memory")
 
 
 def complete_new_pod(pod: Json, now: str) -> None:
-    """Defaults, generation and the first status. Of the real server's defaults, those that schedulers read."""
+    """Add generation, the first status, and those of the real server's defaults that schedulers read."""
     pod["metadata"]["generation"] = 1
     spec = pod.setdefault("spec", {})
     for key, value in (
@@ -44,7 +44,7 @@ def complete_new_pod(pod: Json, now: str) -> None:
 
 
 def binding_obstacle(pod: Json) -> str | None:
-    """Why a pod cannot be bound, in the words of the 409."""
+    """Return why a pod cannot be bound, in the words of the 409."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     if pod["metadata"].get("deletionTimestamp"):
         return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -74,7 +74,7 @@ def bind(pod: Json, binding: Json, now: str) -> None:
 
 
 def grace_seconds(pod: Json, asked: int | None) -> int:
-    """How long a pod that is deleted now may stay."""
+    """Return how long a pod that is deleted now may stay."""
     if not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
         return 0
     period = int(pod["spec"].get("terminationGracePeriodSeconds") or 0) if asked is None else asked

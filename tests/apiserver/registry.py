@@ -1,8 +1,8 @@
 """Creates, replaces and patches objects under Kubernetes' rules.
 
-It exists as the server's generic registry: system fields, preconditions, status subresources, writes that change
-nothing. It must not know HTTP. Invariant: a write is decided and done without an await, so that what was checked is
-what is written; what is refused changes nothing, not even the version.
+It exists as the counterpart of the server's generic registry: system fields, preconditions, status subresources, writes
+that change nothing. It must not know HTTP. Invariant: a write is decided and done without an await, so nothing changes
+between check and write; a refused write changes nothing, not even the version.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Registry:
         self._rng = rng
 
     def timestamp(self, later_seconds: int = 0) -> str:
-        """The time as the API writes it."""
+        """Return the time as the API writes it."""
         return format_time(datetime.fromtimestamp(self._now().timestamp() + later_seconds, UTC))
 
     def create(self, call: Call, obj: Json) -> Stored:
@@ -72,11 +72,11 @@ class Registry:
             obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
     def new_uid(self) -> str:
-        """A random UID; the same seed gives the same ones."""
+        """Return a random UID; the same seed gives the same ones."""
         return str(UUID(int=self._rng.getrandbits(128), version=4))
 
     def replace(self, call: Call, obj: Json) -> tuple[Stored, bool]:
-        """PUT: the object, and whether it was created."""
+        """PUT; returns the object, and whether it was created."""
         meta = _meta(call, obj)
         if meta.setdefault("name", call.name) != call.name:
             raise ApiError(
@@ -137,7 +137,7 @@ class Registry:
         self.store.put(PODS, pod, row)
 
     def get(self, call: Call) -> Stored:
-        """The object of a call. Raises ApiError 404."""
+        """Return the object of a call. Raises ApiError 404."""
         row = self.store.get(call.resource, call.key)
         if row is None:
             raise not_found(call.resource.qualified, call.name)
@@ -161,12 +161,12 @@ class Registry:
 
 
 def format_time(moment: datetime) -> str:
-    """A moment as the API writes it, whole seconds."""
+    """Return a moment as the API writes it, in whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _with_fixed_parts(call: Call, new: Json, old: Json) -> Json:
-    """The new object with what this call cannot change taken from the old one."""
+    """Return the new object, with what this call cannot change taken from the old one."""
     meta, old_meta = new["metadata"], old["metadata"]
     meta.setdefault("uid", old_meta["uid"])
     for key in _KEPT:

@@ -27,16 +27,16 @@ class Resource:
     kind: str
     namespaced: bool = True
     has_status: bool = False
-    """There is a status subresource, and the main one leaves the status as it is."""
+    """Whether there is a status subresource; the main one then leaves the status as it is."""
     drops_status_on_create: bool = False
     unconditional_update: bool = True
-    """A PUT may leave the resourceVersion out."""
+    """Whether a PUT may leave the resourceVersion out."""
     create_on_update: bool = False
-    """A PUT of a missing object creates it."""
+    """Whether a PUT of a missing object creates it."""
     graceful: bool = False
-    """A delete may leave the object for a grace period."""
+    """Whether a delete may leave the object for a grace period."""
     returns_deleted: bool = False
-    """A delete answers with the object, not with a Status."""
+    """Whether a delete answers with the object, not with a Status."""
     has_generation: bool = False
     fields: Paths = field(default_factory=dict)
     """The field selectors beside those of the metadata, with the path of each."""
@@ -58,7 +58,7 @@ class Resource:
 
     @cached_property
     def head(self) -> bytes:
-        """What a stored body lacks at its front when an object stands alone. In a list, objects have no kind."""
+        """Return what a stored body lacks at its front when an object stands alone; in a list, objects have no kind."""
         return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
 
     @cached_property
@@ -134,12 +134,12 @@ MUTATING, VALIDATING = (
     for kind in ("mutating", "validating")
 )
 
-#: Questions that are answered and not stored; see `reviews`.
+#: Reviews: they are answered and not stored; see `reviews`.
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 REVIEWS = (TOKEN_REVIEWS, ACCESS_REVIEWS)
 
-#: DRA in all of its versions; a version is a table of its own here.
+#: DRA in all of its versions; each version has a table of its own here.
 DRA_GROUP, DRA_VERSIONS = "resource.k8s.io", ("v1", "v1beta2", "v1beta1")
 DEVICE_CLASSES = tuple(
     Resource(DRA_GROUP, version, "deviceclasses", "DeviceClass", namespaced=False, has_generation=True)
@@ -153,7 +153,11 @@ RESOURCE_CLAIMS = tuple(
     Resource(DRA_GROUP, version, "resourceclaims", "ResourceClaim", has_status=True, returns_deleted=True)
     for version in DRA_VERSIONS
 )
-#: Of a CustomResourceDefinition.
+DEVICE_TAINT_RULES = tuple(
+    Resource(DRA_GROUP, version, "devicetaintrules", "DeviceTaintRule", namespaced=False, has_generation=True)
+    for version in ("v1", "v1beta2")
+)
+#: A resource of a CustomResourceDefinition.
 VMIS = Resource(
     "kubevirt.io",
     "v1",
@@ -164,8 +168,19 @@ VMIS = Resource(
     returns_deleted=True,
     has_generation=True,
 )
-#: Not every cluster has them: they are served from `ApiServer.serve` on.
-OPTIONAL = (*DEVICE_CLASSES, *RESOURCE_SLICES, *RESOURCE_CLAIMS, VMIS)
+#: The resource of manifests/holds/crd.yaml.
+HOLDS = Resource(
+    "gpu-extender.io",
+    "v1alpha1",
+    "holds",
+    "Hold",
+    has_status=True,
+    unconditional_update=False,
+    returns_deleted=True,
+    has_generation=True,
+)
+#: Not every cluster has these: they are served once `ApiServer.serve` is called.
+OPTIONAL = (*DEVICE_CLASSES, *RESOURCE_SLICES, *RESOURCE_CLAIMS, *DEVICE_TAINT_RULES, VMIS, HOLDS)
 
 RESOURCES = (
     PODS,
@@ -186,7 +201,7 @@ BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOU
 
 
 def field_of(obj: Json, path: tuple[str, ...]) -> str:
-    """The text at a path; "" where something is missing, as Go reads it."""
+    """Return the text at a path; "" where something is missing, as Go reads it."""
     value: Any = obj
     for key in path:
         if not isinstance(value, dict):

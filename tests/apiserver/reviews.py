@@ -1,7 +1,7 @@
 """TokenReview and SubjectAccessReview: who holds a token, and what they may do.
 
-It exists to test whoever lets the API server decide. It must not store anything. Invariant: nobody is known and nothing
-is allowed but what was said here.
+It exists to test code that lets the API server decide. It must not store objects. Invariant: only the users and
+permissions that are entered here exist.
 """
 
 from typing import Any
@@ -18,14 +18,14 @@ class Reviews:
 
     def __init__(self) -> None:
         self.users: dict[str, Json] = {}
-        """By token: what a TokenReview says of its holder (username, groups, ...)."""
+        """By token, what a TokenReview says of its holder (username, groups, ...)."""
         self.allowed: set[tuple[str, str, str]] = set()
-        """User, verb and path."""
+        """The allowed (user, verb, path)."""
         self.asked: list[Json] = []
         """The spec of every review so far."""
 
     def answer(self, call: Call, body: bytes) -> bytes:
-        """Carry out a review. Raises ApiError 400 for a body that is none."""
+        """Carry out a review. Raises ApiError 400 for a body that is no review."""
         try:
             review: Any = orjson.loads(body)
             spec: Json = review["spec"]

@@ -1,7 +1,8 @@
 """Label and field selectors: reads them and matches stored objects.
 
-It exists so that lists and watches select in the same way. It must not decode objects: what selectors read was taken
-out when the object was stored. Invariant: a selector that this module does not understand is a 400, never a match.
+It exists so that lists and watches select in the same way. It must not decode objects: the fields that selectors read
+are kept apart when an object is stored. Invariant: a selector that this module does not understand is a 400, never a
+match.
 """
 
 import re
@@ -24,7 +25,7 @@ _FIELD = re.compile(r"\s*([A-Za-z0-9.]+)\s*(==|=|!=)((?:\\.|[^,\\=])*)")
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What a list or a watch asks for."""
+    """What a list or a watch selects."""
 
     namespace: str = ""
     labels: tuple[Term, ...] = ()
@@ -32,11 +33,11 @@ class Selector:
 
     @property
     def selects_all(self) -> bool:
-        """Nothing is asked for beside the namespace."""
+        """Whether it selects by namespace alone."""
         return not self.labels and not self.fields
 
     def matches(self, row: Stored) -> bool:
-        """The object is selected."""
+        """Whether the object is selected."""
         if self.namespace and row.namespace != self.namespace:
             return False
         # Loops, since all() makes a generator for each of 100,000 rows.
@@ -50,12 +51,12 @@ class Selector:
 
 
 def read_selector(resource: Resource, namespace: str, label_selector: str, field_selector: str) -> Selector:
-    """The selector of a query. Raises ApiError 400."""
+    """Return the selector of a query. Raises ApiError 400."""
     return Selector(namespace, read_labels(label_selector), read_fields(resource, field_selector))
 
 
 def read_labels(text: str) -> tuple[Term, ...]:
-    """A label selector: a=b, a==b, a!=b, a in (b,c), a notin (b,c), a, !a, a>1, a<1, joined by commas."""
+    """Read a label selector: a=b, a==b, a!=b, a in (b,c), a notin (b,c), a, !a, a>1, a<1, joined by commas."""
     terms: list[Term] = []
     position = 0
     while text[position:].strip():
@@ -69,7 +70,7 @@ def read_labels(text: str) -> tuple[Term, ...]:
 
 
 def read_fields(resource: Resource, text: str) -> tuple[Term, ...]:
-    """A field selector: a=b, a==b, a!=b, joined by commas; a backslash escapes."""
+    """Read a field selector: a=b, a==b, a!=b, joined by commas; a backslash escapes."""
     terms: list[Term] = []
     position = 0
     while position < len(text):
@@ -85,7 +86,7 @@ def read_fields(resource: Resource, text: str) -> tuple[Term, ...]:
 
 
 def matches_labels(selector: Json | None, labels: Json) -> bool:
-    """Whether a LabelSelector of an object selects these labels; none at all selects nothing."""
+    """Whether a LabelSelector of an object selects these labels; without a selector nothing is selected."""
     if selector is None:
         return False
     terms: list[Term] = [(key, _equals(value)) for key, value in (selector.get("matchLabels") or {}).items()]

@@ -2,7 +2,7 @@
 
 It exists so that the extender meets versions, conflicts, 410s and broken connections in tests as it does in a cluster,
 and so that benchmarks have a counterpart that is not the bottleneck. It must not import the extender. Invariant:
-without faults it behaves, for the resources in resources.py, as conformance.yaml says, which a real one also does.
+without faults it behaves, for the resources in resources.py, as conformance.yaml says, and so does a real one.
 
     async with ApiServer() as server:
         server.load(objects)
@@ -66,7 +66,7 @@ class ApiServer:
         seed: int = 0,
         now: Callable[[], datetime] = _utc_now,
     ) -> None:
-        """An empty cluster that nobody can reach yet.
+        """An empty cluster; `start` makes it reachable.
 
         `history_limit` is the number of events kept per resource. With `expired_start_is_event` a watch that starts
         below the history is answered 200 with an ERROR event, as kube-apiserver's cache does; else with HTTP 410.
@@ -116,15 +116,15 @@ class ApiServer:
         await self.stop()
 
     def load(self, objects: Iterable[Json]) -> int:
-        """Put objects in as they are, status included, without events. Open watches of their resources end with 410."""
+        """Store objects as they are, status included, without events. Open watches of their resources end with 410."""
         return load(self.registry, objects)
 
     def compact(self) -> None:
-        """Forget the history of everything now."""
+        """Forget the history of all resources."""
         self.store.compact()
 
     def cut(self, resource: Resource | None = None, client: str = "*") -> int:
-        """Break the connections of open watches, of one resource or all, of some clients or all. Returns how many."""
+        """Break the connections of open watches, of one resource or all, of some clients or all; returns how many."""
         watches = [
             watch
             for watch, call in self._watches.items()
@@ -136,17 +136,17 @@ class ApiServer:
         return len(watches)
 
     def serve(self, *group_versions: str) -> None:
-        """Have these APIs from now on, of those that not every cluster has."""
+        """Serve these APIs from now on; they are those that not every cluster has."""
         self.discovery.serve(*group_versions)
 
     def withdraw(self, group_version: str) -> None:
-        """Have an API no longer; its watches break."""
+        """Stop serving an API; its watches break."""
         for resource in self.discovery.withdraw(group_version):
             self.cut(resource)
 
     @property
     def watches(self) -> int:
-        """How many watches are open."""
+        """Return how many watches are open."""
         return len(self._watches)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -181,7 +181,7 @@ class ApiServer:
 
         if not rules:
             return await carry_out()
-        # A client that gives up does not stop what it asked for.
+        # A client that gives up does not stop its request.
         return await self._on_its_own(self._harm.around(request, rules, carry_out))
 
     async def _answer(self, request: web.BaseRequest, call: Call, body: bytes, content_type: str) -> web.StreamResponse:

@@ -1,7 +1,7 @@
 """Refusals, as the metav1.Status objects in which a Kubernetes API server writes them.
 
-It exists because clients decide by code and reason, and read Retry-After and the causes of a 422. It must not know how
-a refusal comes about. Invariant: an ApiError is the whole answer: HTTP status, headers and body.
+It exists because clients decide by code and reason, and read Retry-After and the causes of a 422. It must not know why
+a call is refused. Invariant: an ApiError is the whole answer: HTTP status, headers and body.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Cause(NamedTuple):
 
 
 class ApiError(Exception):
-    """A refusal. Errors of Go that nobody wrapped are 500s without a reason: `reason=""`."""
+    """A refusal. Go errors that nothing wraps are 500s without a reason: `reason=""`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ApiError(Exception):
 
 
 def success(details: dict[str, Any] | None = None, code: int | None = None) -> bytes:
-    """The Status object of something that was done, encoded."""
+    """Return the Status object of a success, encoded."""
     status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         status["details"] = details
@@ -102,7 +102,7 @@ def already_exists(qualified: str, name: str) -> ApiError:
 
 
 def conflict(qualified: str, name: str, why: str) -> ApiError:
-    """409 to everything else."""
+    """409 to any other write."""
     message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
     return ApiError(409, message, details=_details(qualified, name))
 

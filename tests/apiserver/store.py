@@ -1,8 +1,8 @@
-"""The objects of every resource, one version counter, and the past that can still be read.
+"""The objects of every resource, one version counter, and the history that can still be read.
 
-It exists as the server's etcd. It must not know HTTP, validation or what a write means. Invariant: every write takes
-the next version of one counter that all resources share, and is one event; rows of a table are in order of key, as
-etcd lists them.
+It exists in place of etcd. It must not know HTTP, validation or what a write means. Invariant: every write takes the
+next version of one counter that all resources share, and is one event; rows of a table are in order of key, as etcd
+lists them.
 """
 
 from bisect import bisect_left
@@ -14,11 +14,11 @@ from tests.apiserver.resources import RESOURCES, Json, Resource
 from tests.apiserver.stored import Stored, restamped
 
 _SNAPSHOTS = 8
-"""How many older states of a table are kept, so that the pages of a list need not be rebuilt each time."""
+"""How many older states of a table are kept, so that a list's pages need not rebuild them."""
 
 
 _FIRST_VERSION = 100
-"""Version 1 is long gone, as in every cluster that has run for a second."""
+"""The first version. Version 1 is long gone, as in every cluster that has run for a second."""
 
 
 class Table:
@@ -35,12 +35,12 @@ class Table:
         return len(self.rows)
 
     def get(self, key: str) -> Stored | None:
-        """The object of that key now."""
+        """Return the present object of that key."""
         position = bisect_left(self._keys, key)
         return self.rows[position] if position < len(self._keys) and self._keys[position] == key else None
 
     def place(self, row: Stored) -> None:
-        """Put a row in, in place of the one with its key."""
+        """Store a row in place of the one with its key."""
         position = bisect_left(self._keys, row.key)
         if position < len(self._keys) and self._keys[position] == row.key:
             self.rows[position] = row
@@ -49,19 +49,19 @@ class Table:
             self.rows.insert(position, row)
 
     def take(self, key: str) -> None:
-        """Take out the row of that key, which is there."""
+        """Remove the row of that key, which must exist."""
         position = bisect_left(self._keys, key)
         del self._keys[position]
         del self.rows[position]
 
     def fill(self, rows: Iterable[Stored]) -> None:
-        """Put many rows in at once; later ones win."""
+        """Store many rows at once; later ones win."""
         merged = dict(zip(self._keys, self.rows, strict=True)) | {row.key: row for row in rows}
         self._keys = sorted(merged)
         self.rows = [merged[key] for key in self._keys]
 
     def at(self, version: int, current: int) -> list[Stored]:
-        """The rows as of a version that the history still reaches. The list is the caller's to read, not to change."""
+        """Return the rows as of a version that the history still reaches. The caller must not change the list."""
         if version >= current or not self.history.after(version):
             rows = self._snapshots.get(version)
             return self._remember(version, list(self.rows)) if rows is None else rows
@@ -92,7 +92,7 @@ class Store:
         self._listeners: dict[Resource, list[Callable[[], None]]] = {resource: [] for resource in RESOURCES}
 
     def get(self, resource: Resource, key: str) -> Stored | None:
-        """The object of that key now."""
+        """Return the present object of that key."""
         return self.tables[resource].get(key)
 
     def put(self, resource: Resource, obj: Json, before: Stored | None) -> Stored:
@@ -104,7 +104,7 @@ class Store:
         return row
 
     def remove(self, resource: Resource, before: Stored) -> Stored:
-        """Remove an object; its last state, with the version of the removal."""
+        """Remove an object; returns its last state, with the version of the removal."""
         self.version += 1
         row = restamped(resource, before, self.version)
         self.tables[resource].take(before.key)
@@ -112,7 +112,7 @@ class Store:
         return row
 
     def fill(self, resource: Resource, objects: Iterable[Json]) -> int:
-        """Write many objects without events; how many. The history starts anew behind them."""
+        """Write many objects without events; returns how many. The history starts anew after them."""
         rows = []
         for obj in objects:
             self.version += 1
@@ -130,7 +130,7 @@ class Store:
             self._wake(resource)
 
     def listen(self, resource: Resource, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` after each write. Returns what ends it."""
+        """Call `wake` after each write; returns a function that ends this."""
         listeners = self._listeners[resource]
         listeners.append(wake)
         return lambda: listeners.remove(wake)
@@ -145,7 +145,7 @@ class Store:
 
 
 def scope(rows: list[Stored], namespace: str, start: str = "") -> tuple[int, int]:
-    """The slice of sorted rows that a namespace ("" means all) holds from a key on."""
+    """Return the slice of sorted rows that belong to a namespace ("" means all), from a key on."""
     first, last = 0, len(rows)
     if namespace:
         first = bisect_left(rows, f"{namespace}/", key=_key)

@@ -1,8 +1,8 @@
-"""One version of one object: encoded, with what selectors and preconditions read.
+"""One version of one object: its encoding, and the fields that selectors and preconditions read.
 
-It exists because a server of 100,000 pods of 9 KB cannot keep them decoded (48 KiB each), and because a list is then
-no more than joined bytes. It must not know writes or watches. Invariant: a Stored is never changed; `body` is the
-object without kind and apiVersion, and its resourceVersion is `version`.
+It exists because a server of 100,000 pods of 9 KB cannot keep them decoded (48 KiB each), and because a list then only
+joins bytes. It must not know writes or watches. Invariant: a Stored is never changed; `body` is the object without kind
+and apiVersion, and its resourceVersion is `version`.
 """
 
 from typing import Any
@@ -33,14 +33,14 @@ class Stored:
         self.body: bytes = orjson.dumps({key: obj[key] for key in obj if key not in ("kind", "apiVersion")})
 
     def decode(self) -> dict[str, Any]:
-        """The object, for the caller to change."""
+        """Return the object, which the caller may change."""
         return orjson.loads(self.body)
 
     def alone(self, resource: Resource) -> bytes:
-        """The object with kind and apiVersion, as a get answers it."""
+        """Return the object with kind and apiVersion, as a get answers it."""
         return resource.head + self.body[1:]
 
 
 def restamped(resource: Resource, row: Stored, version: int) -> Stored:
-    """The same object with another resourceVersion: the last state that a DELETED event shows."""
+    """Return the same object with another resourceVersion: the last state that a DELETED event shows."""
     return Stored(resource, row.decode(), version)

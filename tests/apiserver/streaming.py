@@ -1,8 +1,8 @@
-"""Sends an open watch over HTTP, with the faults that befall its events.
+"""Sends an open watch over HTTP, with the faults of its events.
 
-It exists because a stream can go wrong between two bytes, which no answer to a request shows. It must not know which
-events a watch has. Invariant: without a fault, each event is one whole line, in order, sent as soon as it is there; a
-stream ends cleanly, or with an ERROR event, or, by a fault, with a broken connection.
+It exists because a stream can fail between any two bytes, unlike an answer to a request. It must not know which events
+a watch has. Invariant: without a fault, each event is one whole line, in order, sent at once; a stream ends cleanly, or
+with an ERROR event, or, by a fault, with a broken connection.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _LINGER_RESET = struct.pack("ii", 1, 0)
 
 
 class _Cut(Exception):
-    """The connection is to break."""
+    """The connection must break."""
 
 
 class Stream:
@@ -38,7 +38,7 @@ class Stream:
         self._batch = bytearray()
 
     async def run(self, options: Options, bookmark_seconds: float) -> web.StreamResponse:
-        """Send until the watch ends. Returns what aiohttp wants back."""
+        """Send until the watch ends; returns what aiohttp expects."""
         self._response.enable_chunked_encoding()
         await self._response.prepare(self._request)
         try:

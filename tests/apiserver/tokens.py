@@ -1,7 +1,7 @@
 """Bearer tokens that a client must show, and that expire.
 
-It exists to test a client's refresh of its token. It must not know who holds a token. Invariant: as long as no token
-was ever allowed, everybody is let in.
+It exists to test a client's refresh of its token. It must not know who holds a token. Invariant: until the first token
+is allowed, every client is let in.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ _PREFIX = "Bearer "
 
 
 class Tokens:
-    """The tokens that are good now."""
+    """The tokens that are valid now."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -20,16 +20,16 @@ class Tokens:
         self._required = False
 
     def allow(self, token: str, seconds: float | None = None) -> None:
-        """Let a token in, for ever or for a time. From the first one on, tokens are required."""
+        """Allow a token, for ever or for a time. From the first one on, tokens are required."""
         self._required = True
         self._ends[token] = float("inf") if seconds is None else self._clock() + seconds
 
     def revoke(self, token: str) -> None:
-        """Let a token in no more."""
+        """Allow a token no longer."""
         self._ends.pop(token, None)
 
     def check(self, authorization: str) -> None:
-        """Raises ApiError 401."""
+        """Raise ApiError 401 unless the token is valid or none is required."""
         if not self._required:
             return
         end = self._ends.get(authorization.removeprefix(_PREFIX)) if authorization.startswith(_PREFIX) else None

@@ -1,7 +1,7 @@
-"""Counts the requests that the server got.
+"""Counts the requests that the server gets.
 
-It exists so that a test can say how many API calls a pod costs. It must not judge them. Invariant: every API request
-is counted once, when it arrives, also if a fault then keeps it from being carried out.
+It exists so that a test can check how many API calls a pod costs. It must not judge them. Invariant: every API request
+is counted once, when it arrives, also if a fault then prevents it.
 """
 
 from collections import Counter, deque
@@ -36,7 +36,7 @@ class Requests:
         self.recent.append(Seen(call.method, call.verb, call.target, call.path, call.client))
 
     def count(self, *, method: str | None = None, verb: str | None = None, resource: str | None = None) -> int:
-        """How many there were; what is left out matches everything."""
+        """Return how many there were; what is left out matches everything."""
         return sum(
             count
             for (of_method, of_verb, of_resource), count in self.counts.items()
@@ -49,7 +49,7 @@ class Requests:
         self.recent.clear()
 
     def table(self) -> list[dict[str, str | int]]:
-        """The counts as rows, in order."""
+        """Return the counts as rows, in order."""
         return [
             {"method": method, "verb": verb, "resource": resource, "count": count}
             for (method, verb, resource), count in sorted(self.counts.items())

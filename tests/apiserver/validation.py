@@ -1,7 +1,7 @@
 """What an object must satisfy to be stored: names, labels, annotations, and the fields that may not change.
 
-It exists because an API server that takes everything hides bugs: an illegal annotation makes every later update of a
-pod fail. It must not store or default. Invariant: nothing is refused that the real server takes; the reverse is not
+It exists because an API server that accepts everything hides bugs: an illegal annotation makes every later update of a
+pod fail. It must not store or default. Invariant: what the real server accepts is accepted; the reverse is not
 promised.
 """
 
@@ -26,7 +26,7 @@ _FIXED_META = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePe
 
 
 def check_object(resource: Resource, obj: Json) -> None:
-    """Raises ApiError 422 unless the object is legal by itself."""
+    """Raise ApiError 422 unless the object is legal by itself."""
     meta = obj["metadata"]
     causes = [*_name(meta["name"]), *_labels(meta.get("labels")), *_annotations(meta.get("annotations"))]
     if resource.kind == "Pod":
@@ -38,7 +38,7 @@ def check_object(resource: Resource, obj: Json) -> None:
 
 
 def check_update(resource: Resource, new: Json, old: Json) -> None:
-    """Raises ApiError 422 unless the object is legal and may follow `old`."""
+    """Raise ApiError 422 unless the object is legal and may follow `old`."""
     check_object(resource, new)
     meta, old_meta = new["metadata"], old["metadata"]
     causes = [_immutable(f"metadata.{key}", meta.get(key)) for key in _FIXED_META if meta.get(key) != old_meta.get(key)]
@@ -54,7 +54,7 @@ def check_update(resource: Resource, new: Json, old: Json) -> None:
 
 
 def has_text_maps(obj: Json) -> bool:
-    """Labels and annotations map texts to texts. Go refuses to decode others, before any validation."""
+    """Whether labels and annotations map texts to texts. Go refuses to decode others, before any validation."""
     meta = obj.get("metadata")
     if not isinstance(meta, dict):
         return False
@@ -63,7 +63,7 @@ def has_text_maps(obj: Json) -> bool:
 
 
 def binding_complaint(binding: Json) -> ApiError | None:
-    """What is wrong with the target of a Binding."""
+    """Return what is wrong with the target of a Binding."""
     target = binding.get("target") or {}
     if target.get("kind") not in (None, "", "Node"):
         return ApiError(500, f'target.kind: Unsupported value: "{target["kind"]}"', reason="")
@@ -142,7 +142,7 @@ def _pod_changes(new: Json, old: Json) -> Iterable[Cause]:
 
 
 def _fixed(spec: Json, *, gated: bool) -> Json:
-    """A pod's spec without what may change."""
+    """Return a pod's spec without the fields that may change."""
     free = {"activeDeadlineSeconds", "schedulingGates", "tolerations", *(("affinity", "nodeSelector") if gated else ())}
     fixed = {key: value for key, value in spec.items() if key not in free and value not in (None, "", [], {})}
     for where in ("initContainers", "containers"):

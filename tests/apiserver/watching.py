@@ -30,12 +30,12 @@ class Options(NamedTuple):
     bookmarks: bool
     timeout_seconds: float
     initial_events: bool
-    """The objects of now come first, as ADDED."""
+    """Whether the present objects come first, as ADDED."""
     initial_bookmark: bool
 
 
 class Line(NamedTuple):
-    """One event as it goes out. Faults know it by type and key; bookmarks and errors have no key."""
+    """One event as it is sent. Faults know it by type and key; bookmarks and errors have no key."""
 
     type: EventType | None
     key: str
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 def read_options(query: Mapping[str, str], store: Store, default_timeout_seconds: float) -> Options:
-    """The options of a watch. Raises ApiError 400, 422 or 504."""
+    """Return the options of a watch. Raises ApiError 400, 422 or 504."""
     try:
         version = version_of(query.get("resourceVersion", ""))
     except ApiError as error:
@@ -64,7 +64,7 @@ class Watch:
     """The state of one watch. `wake` is set whenever there may be something to send."""
 
     def __init__(self, store: Store, resource: Resource, selector: Selector, options: Options) -> None:
-        """Raises ApiError 410 if the start version is no longer in the history."""
+        """Begin. Raises ApiError 410 if the start version is no longer in the history."""
         self._store = store
         self._table = store.tables[resource]
         self._selector = selector
@@ -72,14 +72,14 @@ class Watch:
         self.resource = resource
         self.wake = asyncio.Event()
         self.cut = False
-        """The stream is to end without a word."""
+        """Whether the stream must end without a word."""
         self.position = options.version if options.version and not options.initial_events else store.version
         self._initial = self._snapshot() if options.initial_events else []
         if not options.initial_events:
             check_start(self._table, self.position)
 
     def initial(self) -> Iterator[Line]:
-        """The objects of the start, and the bookmark behind them."""
+        """Return the objects of the start, and the bookmark after them."""
         for row in self._initial:
             yield self._line("ADDED", row)
         self._initial = []
@@ -87,10 +87,10 @@ class Watch:
             yield self._bookmark(self.position, {"annotations": {INITIAL_EVENTS_END: "true"}})
 
     def pending(self) -> Iterator[Line]:
-        """What happened since the last call. Raises ApiError 410 if some of it is gone."""
+        """Return what happened since the last call. Raises ApiError 410 if some of it is gone."""
         if self.position < self._table.history.dropped:
             raise too_old_version(self.position, self._table.history.dropped)
-        # Both are read now: the caller may wait between two lines, and what is written meanwhile is for the next call.
+        # Both are read now: the caller may wait between two lines, and the next call returns what is written meanwhile.
         events, now = self._table.history.after(self.position), self._store.version
         for event in events:
             self.position = event.version
@@ -100,7 +100,7 @@ class Watch:
         self.position = max(self.position, now)
 
     def bookmark(self) -> Line:
-        """A bookmark of now. The caller has sent everything before."""
+        """Return a bookmark of the present version. The caller has sent everything before."""
         return self._bookmark(self.position, {})
 
     def _snapshot(self) -> list[Stored]:
@@ -116,7 +116,7 @@ class Watch:
             return self._line("MODIFIED" if was_in else "ADDED", row)
         if not was_in or before is None:
             return None
-        # An object that is selected no more goes as it was last selected, with the version of the change.
+        # An object that is no longer selected is sent as it was last selected, with the version of the change.
         last = row if event.type == "DELETED" else restamped(self.resource, before, event.version)
         return self._line("DELETED", last)
 
@@ -130,12 +130,12 @@ class Watch:
             "metadata": {"resourceVersion": str(version), **meta},
         }
         if self.resource is PODS:
-            # What Go leaves of an empty Pod. A decoder that wants a list here stumbles.
+            # Go writes an empty Pod like this. A decoder that expects a list here fails.
             obj |= {"spec": {"containers": None}, "status": {}}
         return Line(None, "", orjson.dumps({"type": "BOOKMARK", "object": obj}, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def error_line(error: ApiError) -> Line:
-    """An ERROR event."""
+    """Return an ERROR event."""
     body = {"type": "ERROR", "object": error.status()}
     return Line(None, "", orjson.dumps(body, option=orjson.OPT_APPEND_NEWLINE))

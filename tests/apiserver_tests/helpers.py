@@ -1,6 +1,6 @@
-"""What the tests of the API server share: a client of few words.
+"""A short client for the tests of the API server.
 
-It must not know the server's inside. Invariant: it adds nothing to a request and hides nothing of an answer.
+It must not know how the server works. Invariant: it adds nothing to a request and hides nothing of an answer.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Client:
         self.session = session
 
     async def send(self, method: str, path: str, body: Data = None, **headers: str) -> tuple[int, Data]:
-        """Status and decoded body."""
+        """Send a request; returns status and decoded body."""
         data = body if isinstance(body, bytes) else None if body is None else orjson.dumps(body)
         headers = {"Content-Type": _TYPES.get(method, "application/json")} | headers
         async with self.session.request(method, path, data=data, headers=headers) as response:
@@ -35,7 +35,7 @@ class Client:
             return response.status, orjson.loads(text) if text[:1] in (b"{", b"[") else text
 
     async def ok(self, method: str, path: str, body: Data = None) -> Data:
-        """The decoded body of an answer that is no refusal."""
+        """Return the decoded body of an answer, which must not be a refusal."""
         status, answer = await self.send(method, path, body)
         assert status < 300, answer
         return answer
@@ -52,7 +52,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, path: str, **query: str) -> AsyncIterator["Stream"]:
-        """An open watch."""
+        """Open a watch."""
         async with self.session.get(path, params={"watch": "1"} | query) as response:
             yield Stream(response)
 
@@ -65,17 +65,17 @@ class Stream:
         self.status = response.status
 
     async def line(self) -> bytes:
-        """The next line; b"" at the end."""
+        """Return the next line; b"" at the end."""
         async with asyncio.timeout(10):
             return await self.response.content.readline()
 
     async def event(self) -> Data:
-        """The next event; None at the end."""
+        """Return the next event; None at the end."""
         line = await self.line()
         return orjson.loads(line) if line else None
 
     async def seen(self) -> tuple[str, str]:
-        """Type and name of the next event."""
+        """Return type and name of the next event."""
         event = await self.event()
         return event["type"], event["object"]["metadata"].get("name", "")
 

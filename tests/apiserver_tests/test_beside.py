@@ -1,4 +1,4 @@
-"""Work beside a block: its failure is never silent, and the block's own is never hidden."""
+"""Work beside a block: its failure is never silent, and never hides one of the block."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Bindings at once: one of one pod succeeds, all of different pods do."""
+"""Bindings at once: one for the same pod succeeds, and all for different pods do."""
 
 import asyncio
 from collections import Counter

@@ -1,6 +1,6 @@
-"""The server keeps the specification that it shares with a real one.
+"""The server meets the specification that it shares with a real one.
 
-It must not add to the specification: what only this server does is tested elsewhere.
+It must not add to the specification: what only this server can do is tested elsewhere.
 """
 
 import yaml

@@ -1,4 +1,4 @@
-"""Counting, tokens, and the control over HTTP."""
+"""The server counts requests, checks tokens, and is controlled over HTTP."""
 
 import asyncio
 

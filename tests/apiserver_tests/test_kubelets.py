@@ -1,6 +1,6 @@
-"""Pods that live by themselves, whatever happens between two requests of their kubelet.
+"""The kubelets run every pod through its life, whatever happens between two of their requests.
 
-The order of things is forced: a request is held before it leaves, and goes on when the test says so.
+The order of events is forced: a request is held before it leaves, until the test lets it go.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ async def all_kubelets(server: ApiServer, gate: Gate | None = None) -> AsyncIter
 
 
 async def created(client: Client, name: str) -> str:
-    """A pod that nobody has bound; its UID."""
+    """Create an unbound pod; returns its UID."""
     containers = {"initContainers": [{"name": "init", "image": "i"}], "containers": [{"name": "app", "image": "i"}]}
     pod = {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", **containers}}
     uid: str = (await client.ok("POST", PODS, pod))["metadata"]["uid"]
@@ -77,7 +77,7 @@ async def created(client: Client, name: str) -> str:
 
 
 async def bound(client: Client, name: str) -> None:
-    """It gets its node, and the node its lock, as by the extender."""
+    """Give the pod its node, and the node its lock, as the extender does."""
     lock = {NODE_LOCK: f"2026-11-29T16:18:33Z,ns,{name}"}
     await client.ok("PATCH", f"{NODES}/n", {"metadata": {"annotations": lock}})
     annotations = {TO_ALLOCATE: f"{ROW};;", BIND_PHASE: "allocating"}
@@ -104,7 +104,7 @@ def is_locked(server: ApiServer) -> bool:
 
 
 def life(server: ApiServer, uid: str) -> list[object]:
-    """What a pod was, write by write."""
+    """Return the states of a pod, write by write."""
     events = server.store.tables[POD_TABLE].history.after(server.store.tables[POD_TABLE].history.dropped)
     return [_seen(event.row.decode()) for event in events if event.row.uid == uid]
 
@@ -118,7 +118,7 @@ def _seen(pod: Json) -> object:
 
 
 async def undisturbed(server: ApiServer, client: Client) -> list[object]:
-    """The life of a pod that nothing happens to."""
+    """Return the states of a pod to which nothing happens."""
     uid = await created(client, "undisturbed")
     await bound(client, "undisturbed")
     await eventually(lambda: ended(server, "undisturbed") and not is_locked(server))
@@ -144,7 +144,7 @@ async def test_a_pod_gets_every_step_once_and_in_order(server: ApiServer, client
 async def test_a_pod_made_again_under_the_name_has_its_own_life_only(
     server: ApiServer, client: Client, nth: int
 ) -> None:
-    """A StatefulSet's pod. The kubelet of the first one is stopped before its nth request until the second is there."""
+    """It is a StatefulSet's pod. The first one's kubelet is held before its nth request until the second one exists."""
     gate = Gate(nth)
     async with all_kubelets(server, gate):
         await created(client, "a")
@@ -153,7 +153,7 @@ async def test_a_pod_made_again_under_the_name_has_its_own_life_only(
         await client.ok("DELETE", f"{PODS}/a", {"gracePeriodSeconds": 0})
         second = await created(client, "a")
         gate.open.set()
-        # Only then is it on a node: until then nothing of it is a kubelet's business.
+        # Only then is it on a node: until then it does not concern a kubelet.
         await gate.passed.wait()
         await bound(client, "a")
         await eventually(lambda: ended(server, "a"))
@@ -191,7 +191,7 @@ async def test_a_pod_that_is_deleted_between_two_requests_goes(server: ApiServer
 async def test_a_request_that_fails_is_made_up_for_and_nothing_is_done_twice(
     server: ApiServer, client: Client, fault: Json
 ) -> None:
-    """Each request of a pod's life in its turn. An init that ran again would bring the pod's peak back."""
+    """Each request of a pod's life fails in its turn. An init that ran again would bring the pod's peak back."""
     async with all_kubelets(server):
         expected = await undisturbed(server, client)
         for nth in EACH_REQUEST:
@@ -205,7 +205,7 @@ async def test_a_request_that_fails_is_made_up_for_and_nothing_is_done_twice(
 
 @pytest.mark.parametrize("fault", ["truncate", "garbage", "expire", "duplicate"])
 async def test_a_watch_that_breaks_is_made_up_for(server: ApiServer, client: Client, fault: str) -> None:
-    """At each event of a pod's life on a node in its turn, and while it is deleted."""
+    """The watch breaks at each event of a pod's life on a node in turn, and while the pod is deleted."""
     async with all_kubelets(server):
         expected = await undisturbed(server, client)
         for nth in range(1, len(expected) + 1):
@@ -220,7 +220,7 @@ async def test_a_watch_that_breaks_is_made_up_for(server: ApiServer, client: Cli
 
 
 async def test_a_status_is_written_over_the_newest_one(server: ApiServer, client: Client) -> None:
-    """kube-scheduler's condition, which comes between the kubelet's look and its write, stays."""
+    """kube-scheduler's condition, written between the kubelet's read and its write, stays."""
     gate = Gate(1, "/status$")
     async with all_kubelets(server, gate):
         await created(client, "a")

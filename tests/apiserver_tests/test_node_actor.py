@@ -1,4 +1,4 @@
-"""The kubelet and the plugin that are played: statuses of a kubelet, rows and lock of HAMi's plugin."""
+"""The played kubelet writes a kubelet's statuses, and the played plugin the rows and lock of HAMi's plugin."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Clock:
-    """A second passes between two looks."""
+    """A clock that moves on by a second each time it is read."""
 
     def __init__(self) -> None:
         self.moment = FIRST_MOMENT

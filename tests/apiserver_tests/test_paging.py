@@ -1,4 +1,4 @@
-"""Lists in pages: one moment whatever is written, and the ways in which that ends.
+"""Lists in pages show one moment, whatever is written; and how a list that has expired ends.
 
 Invariant: what is expected was read through the API, in one piece, before the writes.
 """

@@ -1,4 +1,4 @@
-"""The server as its own process, found and used as any cluster is."""
+"""The server runs as a process of its own, and clients find and use it like any cluster."""
 
 import asyncio
 import json

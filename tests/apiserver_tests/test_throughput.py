@@ -1,6 +1,6 @@
-"""Fast enough to be a benchmark's counterpart, by the processor's time of server and client together.
+"""The server is fast enough for benchmarks, by the CPU time of server and client together.
 
-The limits are far below what the server does: they catch what is wrong by an order of magnitude.
+The limits are far below what the server does: they catch a slowdown by an order of magnitude.
 """
 
 import asyncio

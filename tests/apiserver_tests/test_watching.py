@@ -1,4 +1,4 @@
-"""Watches: nothing lost, nothing twice, bookmarks, and 410 both ways.
+"""Watches lose and repeat nothing, send bookmarks, and end with 410 as a status or an event.
 
 Invariant: a watch is judged as a client would: by the state that its events add up to.
 """
@@ -106,7 +106,7 @@ async def test_without_asking_there_are_no_bookmarks() -> None:
 
 
 def follow(state: dict[str, Data], event: Data) -> int:
-    """Apply an event as a client does; its version."""
+    """Apply an event as a client does; returns its version."""
     meta = event["object"]["metadata"]
     if event["type"] == "DELETED":
         assert meta["name"] in state

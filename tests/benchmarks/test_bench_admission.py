@@ -1,4 +1,4 @@
-"""The benchmark of admission, small: what it reports, and that a certificate change in its middle loses nothing."""
+"""A small run of the benchmark of admission: what it reports, and that a certificate change amid it loses nothing."""
 
 import json
 from pathlib import Path

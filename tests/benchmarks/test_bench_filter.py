@@ -1,4 +1,4 @@
-"""The benchmark runs, measures what it says and writes what it measured. No test looks at how long anything took.
+"""The benchmark runs, measures what it promises and writes what it measured. No test judges a time.
 
 The test must not know how the extender decides. Invariant: it runs on a cluster of a few nodes, in seconds.
 """

@@ -1,4 +1,4 @@
-"""The cost curves are measured along everything that they promise, on the smallest plan.
+"""The smallest plan measures every cost curve that is promised.
 
 It exists because the full run takes minutes. It must not judge times.
 """

@@ -1,4 +1,4 @@
-"""Random pods as each version of HAMi writes them are read as what was placed. `make soak` does 100,000."""
+"""Random pods, written as each version of HAMi does, are read as they were placed. `make soak` reads 100,000."""
 
 from random import Random
 

@@ -1,7 +1,7 @@
 """Filter and bind agree with an oracle that tries every placement, on 2,000 random nodes; and the oracle is right.
 
-It exists because a placement that nobody found cannot be seen in the answers. Invariant: the seeds are fixed; a longer
-run with other seeds, and with CP-SAT on larger cases, is `make soak`.
+It exists because the answers do not show a placement that was missed. Invariant: the seeds are fixed; `make soak` runs
+longer, with other seeds, and with CP-SAT on larger cases.
 """
 
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ def test_filter_and_bind_agree_with_the_oracle_on_2000_nodes() -> None:
         assert not isinstance(found, Difference), found
         seen = seen.plus(found)
     assert seen.nodes == 2_000
-    # The cases are worth something: many of both answers, and many that greedy alone would not decide.
+    # The cases prove something: both answers are frequent, and greedy alone would not decide many of them.
     assert 400 < seen.feasible < 1_600
     assert seen.searched > 100
     assert seen.limited == 0

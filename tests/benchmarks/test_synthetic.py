@@ -1,7 +1,7 @@
 """The synthetic cluster keeps its promises, judged by arithmetic of this file's own.
 
-The test must not know the generator's drawing or placing: it reads the objects as any other reader would.
-Invariant: whatever the seed, no card is over-committed and every row belongs to a container.
+The test must not know how the generator draws or places: it reads the objects as any other reader would. Invariant:
+whatever the seed, no card is over-committed and every row belongs to a container.
 """
 
 import io
@@ -62,7 +62,7 @@ def containers(pod: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def rows(pod: dict[str, Any]) -> list[list[tuple[str, int, int]]]:
-    """The allocation annotation, one list of (UUID, MiB, cores) per container."""
+    """Read the allocation annotation: one list of (UUID, MiB, cores) per container."""
     text = pod["metadata"]["annotations"][ALLOCATED]
     assert text.endswith(";")
     found = []
@@ -90,7 +90,7 @@ def peak_of(entries: list[tuple[str, Three]]) -> Three:
 
 
 def peaks(pod: dict[str, Any]) -> dict[str, Three]:
-    """What a pod that is not terminal holds at its peak, by card."""
+    """Return what a pod that is not terminal holds at its peak, by card."""
     entries: dict[str, list[tuple[str, Three]]] = defaultdict(list)
     for (kind, _), row in zip(containers(pod), rows(pod), strict=True):
         for uuid, memory, cores in row:
@@ -165,7 +165,7 @@ def test_an_exclusive_pod_is_alone_on_its_card(cluster: Cluster) -> None:
 
 
 def test_no_pod_joins_a_card_without_cores_left(cluster: Cluster) -> None:
-    """In the order of arrival: nobody joins an exclusive pod, no row with cores 0 a card with all cores asked for."""
+    """As pods arrive, none joins an exclusive one, and no row with cores 0 joins a card without free cores."""
     sums: dict[str, int] = defaultdict(int)
     for pod in holders(cluster):
         for uuid, cores in {(uuid, cores) for row in rows(pod) for uuid, _, cores in row}:

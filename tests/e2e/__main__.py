@@ -1,7 +1,7 @@
 """Builds or finds the control planes, then plays the scenarios.
 
 It exists so that the build shows its progress before the first scenario begins. It must not judge anything. Invariant:
-exit status 0 means that all that was asked for was played and held, or, with --where-possible, that there is no Go.
+exit status 0 means that everything requested was played and held, or, with --where-possible, that there is no Go.
 
     python -m tests.e2e [--minor 1.37] [--scenario 3] [--scenario conformance] [--quick] [-o docs/e2e.json]
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.binaries import NoGo, Unavailable, default_minors, find
+from tests.e2e.binaries import NoGo, Unavailable, default_minors, find, minors
 
 _HERE = Path(__file__).parent
 
@@ -21,7 +21,8 @@ _HERE = Path(__file__).parent
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; the exit status."""
     arguments = _parser().parse_args(argv)
-    chosen = arguments.minor or default_minors()[: 1 if arguments.newest else None]
+    some = minors() if arguments.every_minor else default_minors()[: 1 if arguments.newest else None]
+    chosen = arguments.minor or some
     playable = []
     for minor in chosen:
         try:
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"error: {why}\n")
             return 1
         except Unavailable as why:
-            # What can be had is played all the same, and the exit status says that something is missing.
+            # What is available is still played, and the exit status says that something is missing.
             sys.stderr.write(f"error: {why}\n")
     status = pytest.main(_pytest_arguments(arguments, playable)) if playable else 1
     return int(status) if len(playable) == len(chosen) else 1
@@ -51,7 +52,10 @@ def _pytest_arguments(arguments: argparse.Namespace, minors: Sequence[str]) -> l
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description="Play scenarios on a real control plane.")
-    parser.add_argument("--minor", action="append", default=[], help="such as 1.37, repeatable; default: all pinned")
+    parser.add_argument(
+        "--minor", action="append", default=[], help="such as 1.37, repeatable; default: newest, oldest"
+    )
+    parser.add_argument("--every-minor", action="store_true", help="every minor that is pinned")
     parser.add_argument("--newest", action="store_true", help="only the newest minor")
     parser.add_argument(
         "--scenario",

@@ -1,8 +1,8 @@
 """An extender whose webhooks a real API server calls over TLS.
 
-It exists so that the tests of admission say what is created and what becomes of it. It must not judge. Invariants: the
-certificate is made by `certs`, the configurations by `webhooks`, as a user would; when it is left, no configuration, no
-pod and no process stays.
+It exists so that the tests of admission say only what is created and what becomes of it. It must not judge. Invariants:
+the certificate is made by `certs`, the configurations by `webhooks`, as a user would; when it is left, no
+configuration, no pod and no process stays.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
 
 
 def extender(*arguments: str | Path) -> str:
-    """What a command says. Raises CalledProcessError."""
+    """Run a command; return its output. Raises CalledProcessError."""
     command = [sys.executable, "-m", "extender", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout
 
@@ -56,7 +56,7 @@ class Admitting:
             "lock-mode": "none",
         }
         command = [sys.executable, "-m", "extender", "serve", *(f"--{name}={value}" for name, value in flags.items())]
-        # Nobody else writes here, and no test waits for a Lease of the one before it.
+        # No other process writes here, and no test waits for the Lease of an earlier one.
         command.append("--no-leader-elect")
         self.process = Child("gpu-extender", command, folder / "extender.log")
         self._sessions: list[aiohttp.ClientSession] = []
@@ -133,7 +133,7 @@ class Admitting:
         return await self.admin.send("POST", f"/api/v1/namespaces/{namespace}/pods{query}", body)
 
     async def refusal(self, pod: Json, namespace: str = JUDGED, *, dry_run: bool = False) -> str:
-        """Why a pod is not created; "" if it would be."""
+        """Return why a pod is not created; "" if it would be."""
         try:
             await self.create(pod, namespace, dry_run=dry_run)
         except Refusal as why:
@@ -184,7 +184,7 @@ def pod(name: str, *containers: Json, inits: list[Json] | None = None, **more: A
 
 
 def told(text: str) -> Json:
-    """A pod from the words of the worked examples: "sidecar 2, init 20, app 10", in MiB."""
+    """Return a pod from the words of the worked examples: "sidecar 2, init 20, app 10", in MiB."""
     kinds = {"init": container, "sidecar": sidecar, "app": container}
     made: list[tuple[str, Json]] = []
     for number, part in enumerate(text.split(", ")):

@@ -1,7 +1,7 @@
-"""What the API server's objects say of every card, at every watch event.
+"""Computes every card from the API server's objects, at every watch event.
 
-It exists because a card that is over-committed for a moment leaves no trace, and because the extender must not be asked
-how it did. It must not ask the extender. Invariants: after every event the node concerned is computed anew by the slow
+It exists because a card that is over-committed for a moment leaves no trace, and because the extender must not judge
+itself. It must not ask the extender. Invariants: after every event the node concerned is computed anew by the slow
 reference; a watch that ends goes on from the last event; where that cannot be, as after a restart of the API server,
 everything is listed again and the gap is counted.
 """
@@ -36,7 +36,7 @@ class Audit:
         self.pods: dict[str, Json] = {}  # UID -> object
         self.nodes: dict[str, Json] = {}  # name -> object
         self.overcommitted: list[str] = []
-        """Every card that was over-committed after some event, in words."""
+        """Every card that was over-committed after some event, as text."""
         self.events: Counter[str] = Counter()
         self.went: dict[str, str] = {}
         """Pods that were deleted, or that somebody began to delete: UID -> name."""
@@ -99,7 +99,7 @@ class Audit:
                 await self._event(kind, obj, take)
 
     async def _watch(self, what: str, take: Take, version: str) -> str:
-        """Take what happens, until the API server ends the watch; the last version, "" if it is too old to go on."""
+        """Take events until the API server ends the watch; return the last version, "" if it is too old to go on."""
         lines: asyncio.Queue[bytes] = asyncio.Queue()
         async with Beside() as beside:
             beside.start(self._read(what, version, lines))
@@ -124,7 +124,7 @@ class Audit:
                 # Any other refusal says nothing about the version: the watch is begun again from there.
                 response.raise_for_status()
                 async for line in response.content:
-                    # Half a line is the end of a connection that broke, and no event.
+                    # Half a line is the end of a broken connection, not an event.
                     if line.endswith(b"\n"):
                         lines.put_nowait(line)
         except (aiohttp.ClientError, OSError) as error:
@@ -137,7 +137,7 @@ class Audit:
         take(kind, obj)
         async with self._changed:
             self._changed.notify_all()
-        # Judging takes a while; the reader and whoever waits have their turn.
+        # Judging takes a while, so the reader and other waiters get their turn.
         await asyncio.sleep(0)
 
     # -- judging ------------------------------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ class Audit:
         }
 
     def pod(self, name: str) -> Json | None:
-        """The pod that has a name now."""
+        """Return the pod that has a name now."""
         return next((obj for obj in self.pods.values() if obj["metadata"]["name"] == name), None)
 
     def read(self, uid: str) -> Pod:
-        """A pod as accounting sees it."""
+        """Return a pod as accounting sees it."""
         return self._read_pods[uid]
 
     def placed(self) -> list[Json]:
@@ -214,7 +214,7 @@ class Audit:
         return [obj for obj in self.pods.values() if obj["spec"].get("nodeName")]
 
     async def until(self, holds: Callable[[], object], what: str, within: float) -> float:
-        """Wait until something holds of the objects; the seconds that it took. Raises AssertionError."""
+        """Wait until something holds of the objects; return the seconds that it took. Raises AssertionError."""
         begun = time.monotonic()
         try:
             async with asyncio.timeout(within), self._changed:

@@ -50,11 +50,11 @@ class Binaries(NamedTuple):
 
 
 class Unavailable(Exception):
-    """The programs cannot be had, and why."""
+    """The programs are not available; the text says why."""
 
 
 class NoGo(Unavailable):
-    """They would have to be built, and there is nothing to build them with."""
+    """The programs must be built, and there is no Go to build them with."""
 
 
 def minors() -> list[str]:
@@ -64,13 +64,13 @@ def minors() -> list[str]:
 
 
 def default_minors(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """What is run when nobody names a minor: that of KUBEBUILDER_ASSETS, else the newest and the oldest pinned."""
+    """Return what runs by default: the minor of KUBEBUILDER_ASSETS, else the newest and the oldest pinned one."""
     assets = _assets(environment)
     return [minors()[0], minors()[-1]] if assets is None else [assets.minor]
 
 
 def find(minor: str, environment: Mapping[str, str] = os.environ) -> Binaries:
-    """The programs of a minor, built if need be. Raises Unavailable."""
+    """Return the programs of a minor, built if need be. Raises Unavailable."""
     assets = _assets(environment)
     if assets is not None and assets.minor == minor:
         return assets
@@ -182,7 +182,7 @@ def _go(why: str) -> str:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Two runs that need the same build: the second waits for the first and finds everything."""
+    """Lock a build: a second run that needs it waits for the first, and finds everything."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -227,7 +227,7 @@ def _say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Find or build; exit status 1 if something cannot be had."""
+    """Find or build; exit status 1 if something is not available."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.binaries", description="Find or build a control plane.")
     parser.add_argument("minor", nargs="*", help="such as 1.37; default: all that are pinned")
     try:

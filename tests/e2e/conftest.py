@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def root(pytestconfig: pytest.Config) -> Iterator[Path]:
-    """The folder of everything; emptied of what nobody needs."""
+    """The folder of all evidence; a temporary one is removed if nothing is left in it."""
     given = pytestconfig.getoption("--folder")
     folder = given or Path(tempfile.mkdtemp(prefix="gpu-extender-e2e-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def root(pytestconfig: pytest.Config) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def figures(pytestconfig: pytest.Config) -> Iterator[dict[str, Any]]:
-    """What was measured: by version, then by scenario. What the file has of other scenarios stays."""
+    """What was measured, by version, then by scenario. The file's figures of other scenarios stay."""
     path = pytestconfig.getoption("--figures")
     measured: dict[str, Any] = {}
     yield measured
@@ -103,7 +103,7 @@ def planes(root: Path) -> Iterator[Planes]:
             folder = root / "-".join([f"kubernetes-{binaries.version}", *gates])
             flags = [f"--runtime-config={','.join(apis)}"] if apis else []
             plane = ControlPlane(binaries, folder, api_flags=flags, feature_gates=dict.fromkeys(gates, True))
-            # One that did not get ready is no plane for the scenarios after this one.
+            # A plane that did not get ready must not serve later scenarios.
             plane.__enter__()
             current.append((key, plane))
         return current[0][1]
@@ -114,7 +114,7 @@ def planes(root: Path) -> Iterator[Planes]:
 
 @pytest.fixture
 def plane(planes: Planes, minor: str) -> ControlPlane:
-    """The control plane of a minor, as it comes."""
+    """The control plane of a minor, without extra feature gates."""
     return planes(minor)
 
 

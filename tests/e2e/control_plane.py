@@ -11,8 +11,8 @@ tests do.
             async with session.get("/api/v1/nodes") as response: ...
 
 Users: `admin` may do everything; `scheduler` is system:kube-scheduler; `extender` is the service account
-kube-system/gpu-extender, which may do what manifests/live/rbac.yaml says and nothing else; `reader` may do nothing
-until a test grants it.
+kube-system/gpu-extender, which may do what manifests/live/rbac.yaml says and nothing else; `certs` is
+kube-system/gpu-extender-certs; it and `reader` may do nothing until a test grants it.
 """
 
 import ssl
@@ -50,6 +50,11 @@ _USERS: Final = {
     "extender": (
         "extender-token",
         "system:serviceaccount:kube-system:gpu-extender",
+        "system:serviceaccounts,system:serviceaccounts:kube-system",
+    ),
+    "certs": (
+        "certs-token",
+        "system:serviceaccount:kube-system:gpu-extender-certs",
         "system:serviceaccounts,system:serviceaccounts:kube-system",
     ),
     "reader": ("reader-token", "reader", ""),

@@ -1,7 +1,7 @@
-"""The verbs of scenarios by which something happens.
+"""The verbs of scenarios that make something happen.
 
-It exists so that a step of data becomes what a user, a node, a device plugin or a fault does. It must not expect
-anything. Invariant: everything is done through the API server or to a process, as in a cluster.
+It exists to turn a step of data into what a user, a node, a device plugin or a fault does. It must not expect anything.
+Invariant: everything is done through the API server or to a process, as in a cluster.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class Doing(Telling):
             await self._kube.send("DELETE", f"{PODS}/{pod}")
 
     def _note_deleted(self, name: str) -> None:
-        """Note that whoever has gone with this pod, it was a step that began it."""
+        """Note that a step was the first to delete this pod, so that it does not count as a victim."""
         uid = self._uids.get(name, "")
         if uid not in self._world.audit.went:
             self._deleted.add(uid)
@@ -283,7 +283,7 @@ class Doing(Telling):
             await self._shown(name, uuids, {_SHOWN[key]: value for key, value in change.items() if key in _SHOWN})
 
     async def _shown(self, node: str, uuids: Sequence[str], wanted: Mapping[str, object]) -> None:
-        """Wait until the extender has seen it: what comes next is judged by it."""
+        """Wait until the extender has seen it, as the next step depends on it."""
 
         async def cards() -> list[Json]:
             listed = await self._world.extender.get("/api/v1/nodes")

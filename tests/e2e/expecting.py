@@ -1,4 +1,4 @@
-"""The verbs of scenarios by which something must be true.
+"""The verbs of scenarios that say what must be true.
 
 It exists so that a step says what a user sees and what is held. It must not change anything. Invariant: what is held is
 what the slow reference computes from the API server's objects, and the extender's own lists must say the same.
@@ -98,7 +98,7 @@ class Expecting(Telling):
             assert pod["why"] in said, said
 
     async def stays_pending(self, given: Mapping[str, float]) -> None:
-        """{POD: SECONDS}: not placed for so long."""
+        """{POD: SECONDS}: not placed for that long."""
         await asyncio.sleep(max(given.values()))
         for name in given:
             assert self._node(name) is None, f"pod {name} is on node {self._node(name)}"
@@ -202,7 +202,7 @@ class Expecting(Telling):
             assert found[name] >= limit if least else found[name] <= limit, f"{name}: {found[name]}, not {wanted}"
 
     async def unasked(self, seconds: float) -> None:
-        """SECONDS: for so long kube-scheduler asks filter about nobody."""
+        """SECONDS: for this long kube-scheduler asks filter about no pod."""
         last = -1.0
         end = time.monotonic() + self._seconds
         while (calls := (await self._meters())["filter calls"]) != last:

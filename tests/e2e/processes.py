@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -68,7 +69,7 @@ class Child:
         self._process.wait()
 
     def kill(self) -> None:
-        """End it without a word."""
+        """End it with SIGKILL."""
         self.end(signal.SIGKILL)
 
     def pause(self) -> None:
@@ -88,7 +89,7 @@ class Child:
         return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
     def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-        """Wait for something that it does. Raises RuntimeError with the end of its log."""
+        """Wait for a result of the program. Raises RuntimeError with the end of its log."""
         end = time.monotonic() + seconds
         while not holds():
             if not self.running or time.monotonic() > end:
@@ -111,10 +112,10 @@ def free_ports(number: int) -> list[int]:
     return found
 
 
-def answers(url: str) -> bool:
-    """Whether a GET of a plain HTTP URL is answered with 200."""
+def answers(url: str, context: ssl.SSLContext | None = None) -> bool:
+    """Whether a GET is answered with 200."""
     try:
-        with urllib.request.urlopen(url, timeout=1) as response:  # noqa: S310 - a URL of loopback
+        with urllib.request.urlopen(url, timeout=1, context=context) as response:  # noqa: S310 - a URL of loopback
             return bool(response.status == 200)
     except (OSError, http.client.HTTPException):
         return False

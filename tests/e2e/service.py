@@ -28,12 +28,12 @@ class Service:
         self._open: set[asyncio.Task[None]] = set()
 
     async def start(self) -> str:
-        """Listen; the URL."""
+        """Listen; return the URL."""
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
-        """Listen no more, and close what is open."""
+        """Stop listening, and close what is open."""
         if self._server is not None:
             self._server.close()
         for task in self._open:

@@ -34,7 +34,7 @@ class Story(Doing, Expecting):
     """All verbs, and the order of steps."""
 
     async def _play(self) -> Json:
-        """Run all steps; the figures. Raises AssertionError."""
+        """Run all steps; return the figures. Raises AssertionError."""
         try:
             await self.nodes(self._scenario.nodes)
             await self.quotas(self._scenario.quotas or {})
@@ -105,7 +105,7 @@ VERBS: Final = {name.replace("_", " ") for name in dir(Story) if not name.starts
 
 
 async def play(scenario: Scenario, plane: ControlPlane, folder: Path, *, lock: str = "none") -> Json:
-    """Run a scenario on a control plane; the figures. Raises AssertionError, with the evidence in `folder`."""
+    """Run a scenario on a control plane; return the figures. Raises AssertionError, with the evidence in `folder`."""
     options = ["--lock-mode", lock, *(["--preemption", "evict"] if scenario.evicts else []), *scenario.options]
     seconds = scenario.lease_seconds
     if seconds is not None:
@@ -131,7 +131,7 @@ async def play(scenario: Scenario, plane: ControlPlane, folder: Path, *, lock: s
 
 
 def replays(journal: Path) -> None:
-    """A journal gives the same answers again. Raises AssertionError."""
+    """Check that a journal gives the same answers again. Raises AssertionError."""
     command = [sys.executable, "-m", "extender", "replay", str(journal)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{journal.name}: {done.stdout[-1500:]}{done.stderr[-1500:]}"

@@ -1,7 +1,7 @@
 """What the verbs of scenarios share: the cluster, the clock of a step, and waiting.
 
-It exists so that verbs that do and verbs that expect stand apart. It must not have verbs. Invariant: an expectation is
-waited for at most `within` seconds of its step, and what was not met is said with what was found instead.
+It exists so that verbs that do and verbs that expect stand apart. It must not have verbs. Invariant: an expectation has
+at most `within` seconds of its step; a failure says what was found instead.
 """
 
 import asyncio
@@ -64,13 +64,13 @@ class Telling:
         self._uids[name] = made["metadata"]["uid"]
 
     def _pod(self, name: str) -> Json:
-        """The pod that a step made last under a name, or whoever has it."""
+        """Return the pod that a step made last under a name, else the pod that has it."""
         audit = self._world.audit
         found = audit.pods.get(self._uids[name]) if name in self._uids else audit.pod(name)
         return found or {"spec": {}, "metadata": {}}
 
     def _have_gone(self) -> list[str]:
-        """The names of the pods that no step, but somebody else, has had deleted so far, sorted."""
+        """Return the names of the pods that were deleted so far, but not by a step, sorted."""
         return sorted(name for uid, name in self._world.audit.went.items() if uid not in self._deleted)
 
     def _node(self, name: str) -> str | None:

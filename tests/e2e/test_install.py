@@ -1,11 +1,15 @@
 """What helm and kubectl install, on a real API server: it takes every object, keeps Pod Security, and can be upgraded.
 
 It exists because only an API server knows whether it takes an object. There is no kubelet here, so no pod runs: every
-installation is one whose image cannot be had. Invariant: what was installed is gone after the test.
+installation is one whose image cannot be had, until a test starts what the pods would run. Invariant: what was
+installed is gone after the test.
 """
 
+import base64
 import json
+import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -19,6 +23,8 @@ from extender.admission.configurations import Target, configurations
 from extender.admission.settings import AdmissionSettings
 from tests.e2e.clients import find_client
 from tests.e2e.control_plane import ControlPlane
+from tests.e2e.language import node_of
+from tests.e2e.processes import ROOT, Child, answers, free_ports
 from tests.extender.objects import asks, container
 from tests.install.rendering import COMPONENTS, INSTALL, MODES, Objects, by_helm, by_kustomize, values_of
 
@@ -26,6 +32,9 @@ pytestmark = pytest.mark.scenario("install")
 
 Json = dict[str, Any]
 NAMESPACE = "gpu-system"
+#: A machine that does other things beside takes minutes.
+_SECONDS = 600
+_SECRETS = "/api/v1/namespaces/kube-system/secrets"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 #: Kinds of operators that are not there.
 _OF_OPERATORS = ("Certificate", "Issuer", "PrometheusRule", "ServiceMonitor")
@@ -70,7 +79,7 @@ def _run(
     plane: ControlPlane, program: Path, *arguments: str, given: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     command = [str(program), f"--kubeconfig={plane.kubeconfig('admin')}", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, check=False, text=True, timeout=200)
+    return subprocess.run(command, input=given, capture_output=True, check=False, text=True, timeout=_SECONDS)
 
 
 def _dry_run(plane: ControlPlane, kubectl: Path, objects: Objects) -> list[str]:
@@ -137,6 +146,7 @@ def test_helm_installs_and_upgrades_and_a_failed_install_lets_pods_in(bare: Cont
         # Nothing runs here, so this is an installation that has failed.
         assert _webhooks(bare) == 0
         _lets_pods_in(bare)
+        _schedules_ordinary_pods(bare)
         # The next version has other images and other flags.
         more = (
             "--set=global.imageTag=9.9.9",
@@ -174,6 +184,84 @@ def test_kubectl_installs_and_upgrades(bare: ControlPlane, kubectl: Path, mode: 
         done = _run(bare, kubectl, "delete", "--wait=false", "-k", str(tmp_path / "2.0.0"))
     assert done.returncode == 0, done.stderr
     _nothing_is_left(bare)
+
+
+def test_webhooks_come_to_life_when_the_extender_answers_and_not_before(
+    bare: ControlPlane, kubectl: Path, folder: Path, tmp_path: Path
+) -> None:
+    """What the two Deployments run, under the accounts that were installed for them."""
+    by_kustomize(kubectl, "second-scheduler", (), tmp_path)
+    port, webhook_port = free_ports(2)
+    address = f"https://127.0.0.1:{webhook_port}"
+    certs = ["certs", f"--kubeconfig={bare.kubeconfig('certs')}", "--secret=kube-system/gpu-extender-webhook-tls"]
+    certs += ["--host=127.0.0.1", "--webhooks", f"--url={address}"]
+    serve = ["serve", f"--kubeconfig={bare.kubeconfig('extender')}", f"--port={port}", f"--webhook-port={webhook_port}"]
+    serve += [f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"]
+    extender = Child("gpu-extender", [sys.executable, "-m", "extender", *serve], folder / "extender.log")
+    try:
+        done = _run(bare, kubectl, "apply", "-k", str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert "does not answer, so the webhooks stay off" in ours(*certs, status=2)
+        assert _webhooks(bare) == 0
+        assert _created(bare, asks(1, 5))["spec"]["schedulerName"] == "default-scheduler"
+        secret = yaml.safe_load(bare.request("GET", f"{_SECRETS}/gpu-extender-webhook-tls")[1])
+        for name, text in secret["data"].items():
+            (folder / name).write_bytes(base64.b64decode(text))
+        extender.start()
+        ca = ssl.create_default_context(cafile=folder / "ca.crt")
+        extender.wait_until(lambda: answers(f"{address}/readyz", ca), "ready", _SECONDS)
+        ours(*certs)
+        assert _webhooks(bare) == 5
+        # The API server reads its webhooks from a cache.
+        extender.wait_until(
+            lambda: _created(bare, asks(1, 5))["spec"]["schedulerName"] == "gpu-scheduler", "admitting", _SECONDS
+        )
+        assert _created(bare, {})["spec"]["schedulerName"] == "default-scheduler"
+    finally:
+        extender.end()
+        done = _run(bare, kubectl, "delete", "--wait=false", "-k", str(tmp_path))
+        bare.request("DELETE", f"{_SECRETS}/gpu-extender-webhook-tls")
+    assert done.returncode == 0, done.stderr
+    _nothing_is_left(bare)
+
+
+def ours(*arguments: str, status: int = 0) -> str:
+    """What a command of ours says on standard error."""
+    command = [sys.executable, "-m", "extender", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True, timeout=_SECONDS)
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+def _created(plane: ControlPlane, resources: Json) -> Json:
+    """What a pod would be, if it were created."""
+    spec = {"containers": [container("a", resources)]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    status, text = plane.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", body)
+    assert status == 201, text
+    made: Json = json.loads(text)
+    return made
+
+
+def _schedules_ordinary_pods(plane: ControlPlane) -> None:
+    """The cluster's own scheduler does, which knows nothing of the extender."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "default"}}
+    where = "/api/v1/namespaces/default/pods/plain"
+    plane.apply(node_of("plain", "1 card of 24"))
+    plane.apply(pod | {"spec": {"containers": [container("a")], "terminationGracePeriodSeconds": 0}})
+    api = "kubescheduler.config.k8s.io/v1"
+    election = {"leaderElection": {"leaderElect": False}}
+    scheduler = plane.start_scheduler({"apiVersion": api, "kind": "KubeSchedulerConfiguration"} | election)
+    try:
+        scheduler.wait_until(
+            lambda: json.loads(plane.request("GET", where)[1])["spec"].get("nodeName") == "plain",
+            "scheduling",
+            _SECONDS,
+        )
+    finally:
+        plane.stop_scheduler()
+        plane.request("DELETE", f"{where}?gracePeriodSeconds=0")
+        plane.request("DELETE", "/api/v1/nodes/plain")
 
 
 def _lets_pods_in(plane: ControlPlane) -> None:

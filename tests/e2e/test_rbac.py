@@ -1,8 +1,8 @@
 """Each rule of manifests/live/rbac.yaml is taken away in turn, and the thing that then fails, and only that, says so.
 
-It exists because a rule that nobody misses is one too many, and because whoever forgets one has to find out from the
-extender's own words. It must not know how the extender asks. Invariants: every rule of the file has its row here; with
-the rule given back, what failed works again without a restart.
+It exists because a rule that is never missed is one too many, and because the extender's own words must show which one
+is missing. It must not know how the extender asks. Invariants: every rule of the file has its row here; with the rule
+given back, what failed works again without a restart.
 """
 
 import asyncio
@@ -141,10 +141,10 @@ def _wait_until(plane: ControlPlane, role: Json, rule: Json, *, allowed: bool) -
 
 
 class _Patient(World):
-    """A cluster whose extender may not get ready."""
+    """A cluster whose extender possibly never gets ready."""
 
     def _wait_ready(self) -> None:
-        """Wait for nothing."""
+        """Do not wait."""
 
 
 def _logged(world: World) -> list[Json]:

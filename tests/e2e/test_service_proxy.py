@@ -1,4 +1,4 @@
-"""`kubectl gpu-extender` through the service proxy of a real kube-apiserver, by somebody who may do nothing else.
+"""`kubectl gpu-extender` through the service proxy of a real kube-apiserver, by a user who may do nothing else.
 
 It exists because only the API server itself shows that the Role in the docs is enough, and that the proxy passes on
 what the plugin asks. It must not know tables beyond their words. Invariant: the extender, the Service and the Role are
@@ -153,7 +153,7 @@ def test_every_verb_works_with_the_documented_role_alone(proxied: Path, plane: C
     status, out, error = plugin(proxied, "why", "nobody", "-n", "default")
     assert (status, out) == (2, "")
     assert "404 pod: default/nobody: not found" in error
-    # The Role opens this one door.
+    # The Role permits only this path.
     status, out, error = plugin(proxied, "top", "nodes", "--service", "another")
     assert (status, out, error.count("\n")) == (2, "", 1)
     assert "403" in error

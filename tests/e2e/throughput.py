@@ -1,9 +1,9 @@
 """Pods per second with this extender, with one that does nothing, and without any, in one run.
 
-It exists because only the ratio of such figures says something on a shared machine. It must not judge them. Invariants:
-every way of scheduling has the same kube-scheduler, configuration, nodes and pods; the pods are created while
-kube-scheduler is down, and the time runs from the first to the last that a watch shows on a node; afterwards every
-event is judged by the reference.
+It exists because on a shared machine only the ratio of such figures means something. It must not judge them.
+Invariants: every way of scheduling has the same kube-scheduler, configuration, nodes and pods; the pods are created
+while kube-scheduler is down, and the time runs from the first to the last that a watch shows on a node; afterwards
+every event is judged by the reference.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Throughput:
         measured: dict[str, Any] = {"load average before": round(os.getloadavg()[0], 2)}
         found: dict[str, list[dict[str, Any]]] = {way.name: [] for way in WAYS}
         for number in range(self._rounds):
-            # What else the machine does comes and goes; so each way is once earlier and once later than the others.
+            # Other load on the machine comes and goes, so each way runs once before and once after the others.
             for way in WAYS if number % 2 == 0 else reversed(WAYS):
                 found[way.name].append(await self._measure(way))
         for name, rounds in found.items():
@@ -157,7 +157,7 @@ class Throughput:
         return Child("extender", command, self._folder / "extender.log")
 
     def _judge(self, events: list[bytes]) -> None:
-        """After no event a card was over-committed. Raises AssertionError."""
+        """Check that no card was over-committed after any event. Raises AssertionError."""
         nodes = {node["metadata"]["name"]: read_node(node) for node in self._nodes}
         on: dict[str, dict[str, Any]] = {}
         for event in map(orjson.loads, events):

@@ -1,8 +1,8 @@
 """A validating webhook on Bindings that a scenario can turn on.
 
-It exists because the API server may refuse a Binding for reasons that nobody but it knows, or take its time. It must
-not know the extender. Invariants: while no scenario asks for it, nothing is registered; it is registered, and gone, for
-the API server too, which reads its webhooks from a cache, when the call that asks for it returns.
+It exists because the API server may refuse a Binding for reasons of its own, or take its time. It must not know the
+extender. Invariants: while no scenario asks for it, nothing is registered; it is registered, and gone, for the API
+server too, which reads its webhooks from a cache, when the call that asks for it returns.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class BindingWebhook:
         self._let_go = asyncio.Event()
 
     async def set(self, mode: str) -> None:
-        """What happens from now on: denied, held or allowed. What was held before is allowed."""
+        """Set what happens from now on: denied, held or allowed. What was held before is allowed."""
         if self._runner is None:
             await self._register(await self._listen())
         self._let_go.set()
@@ -67,7 +67,7 @@ class BindingWebhook:
         await self._until_asked(True)
 
     async def _until_asked(self, wanted: bool) -> None:
-        """Make Bindings of nobody, which change nothing, until the API server asks about them, or does not."""
+        """Send Bindings of pods that do not exist until the API server asks about them, or no longer does."""
         target = {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": _NOBODY}, "target": target}
         path = f"/api/v1/namespaces/default/pods/{_NOBODY}/binding?dryRun=All"

@@ -1,7 +1,7 @@
 """One scenario's cluster: a fresh kube-scheduler, fresh extenders, and clients.
 
 It exists so that a scenario says what happens and not how. It must not know a scenario. Invariants: all processes that
-it starts have ended when it is left; the API server is then as empty as before, but for events.
+it starts have ended when it is left; the API server is then as empty as before, except for events.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 class Refusal(Exception):
-    """What the API server said of a request that it did not carry out."""
+    """The API server's refusal of a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -41,7 +41,7 @@ class Refusal(Exception):
 
 
 class Kube:
-    """A client of few words that may do everything."""
+    """A short client that may do everything."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
@@ -126,7 +126,7 @@ class World:
         self._profile = scheduler or {}
         self.webhook = BindingWebhook(plane)
         self.beside = Beside()
-        """What goes on beside the scenario; if it fails, the scenario does at once."""
+        """Work beside the scenario; if it fails, the scenario fails at once."""
 
     async def __aenter__(self) -> Self:
         """Start everything and wait until it is ready."""
@@ -137,7 +137,7 @@ class World:
         self.actor = NodeActor(self._session)
         try:
             if not self.plane.api_server.running:
-                # A scenario ended before it started it again.
+                # An earlier scenario ended before it started it again.
                 self.plane.api_server.start()
                 await asyncio.to_thread(self.plane.wait_ready)
             await self.clean()

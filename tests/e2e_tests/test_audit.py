@@ -1,4 +1,4 @@
-"""The audit's watches: what the API server and the network do to them is made up for, told, or raised; never silent."""
+"""The audit's watches: a break by the API server or the network is made up for, reported or raised, never hidden."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -78,7 +78,7 @@ async def test_a_version_that_is_gone_is_a_gap(server: ApiServer) -> None:
 
 
 async def test_what_cannot_be_read_ends_what_goes_on_beside_it(server: ApiServer) -> None:
-    """An event that is longer than a line may be. Before, the audit waited for ever, and told nothing."""
+    """An event may be longer than the longest line. The audit once waited for ever then, and reported nothing."""
     with pytest.raises(ExceptionGroup) as failure:  # noqa: PT012 - the block is broken off
         async with asyncio.timeout(_SECONDS), following(server, line_bytes=1024) as audit:
             await create(server, "a")

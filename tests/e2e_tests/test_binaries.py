@@ -1,4 +1,4 @@
-"""Where the control plane's programs are looked for, in which order."""
+"""Where the control plane's programs are searched, and in which order."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page of figures says what was measured, and runs add to each other."""
+"""The page of figures says what was measured, and a run keeps the figures of other runs."""
 
 from pathlib import Path
 

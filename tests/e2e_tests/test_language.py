@@ -1,4 +1,4 @@
-"""The scenarios can be read, without a control plane."""
+"""Every scenario can be read; this needs no control plane."""
 
 from pathlib import Path
 

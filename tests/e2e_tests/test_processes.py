@@ -1,4 +1,4 @@
-"""Ports for programs that tests start: nobody has them, and no connection of anybody gets them meanwhile."""
+"""Ports for programs that tests start: no program listens on them, and the system gives them to no connection."""
 
 import socket
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Objects of dynamic resource allocation as plain dictionaries, as an API server of any version shows them.
 
-It exists beside `objects`, for tests of claims alone. It must not import the code under test. Invariant: what is built
-is what the drivers and kube-scheduler write.
+It exists beside `objects`, for tests of claims alone. It must not import the code under test. Invariant: objects are as
+the drivers and kube-scheduler write them.
 """
 
 from tests.extender.objects import Json
@@ -18,7 +18,7 @@ def gpu(name: str, uuid: str, *, pci: str = "", memory: str = "24Gi", **more: st
 
 
 def mig(name: str, parent: str, memory: str, multiprocessors: int) -> Json:
-    """A part of a card in MIG mode, as it is with static partitions."""
+    """A part of a card in MIG mode, as a static partition."""
     texts = {"type": "mig", "uuid": f"MIG-{name}", "parentUUID": parent, "profile": name.split("-")[3]}
     return device(name, texts, {"memory": memory, "multiprocessors": str(multiprocessors)})
 
@@ -70,7 +70,7 @@ def result(name: str, *, driver: str = NVIDIA, pool: str = "n1", **more: object)
 
 
 def share(memory: str | None, cores: str | None, *, number: str = "1", name: str = "hami-gpu-0") -> Json:
-    """A share of a card by HAMi's driver; None: nothing is said of it."""
+    """A share of a card by HAMi's driver; None: not mentioned."""
     consumed = {key: value for key, value in (("memory", memory), ("cores", cores)) if value is not None}
     return result(name, driver=HAMI, shareID=f"share-{number}", consumedCapacity=consumed)
 
@@ -85,7 +85,7 @@ def resource_claim(
     version: str = "v1",
     **more: object,
 ) -> Json:
-    """A claim that has been given these devices, or none yet."""
+    """A claim with these allocated devices, or none yet."""
     meta: Json = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
     if owner is not None:
         meta["ownerReferences"] = [

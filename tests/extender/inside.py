@@ -1,8 +1,8 @@
-"""The commands by their entry point, inside this process.
+"""Runs the commands by their entry point, inside this process.
 
 It exists because a process of its own takes half a second to start, and the many variants of one input need only one.
 It must not replace the tests that start processes: every command and every way to fail has one of those. Invariant:
-standard input, output and error are as a process would see them, and are put back.
+standard input, output and error are as a process would see them, and are restored.
 """
 
 import io
@@ -26,7 +26,7 @@ def run_inside(*arguments: str | Path, stdin: bytes = b"") -> Result:
 
 
 def refusal_inside(*arguments: str | Path, stdin: bytes = b"") -> str:
-    """The one line of a command that refuses its input: exit status 2 and nothing on standard output."""
+    """Return the one line of a command that refuses its input, with exit status 2 and nothing on standard output."""
     return checked_refusal(run_inside(*arguments, stdin=stdin))
 
 

@@ -1,7 +1,7 @@
-"""Bodies made up from a seed, for every verb and webhook, and what an answer to any of them must be.
+"""Bodies made up from a seed, for every verb and webhook, and a check of the answers.
 
-It exists so that the tests and the long run send alike. It must not know how a verb reads. Invariant: a body follows
-from its seed and its verb.
+It exists so that the tests and the long run send the same kinds. It must not know how a verb reads. Invariant: a body
+follows from its seed and its verb.
 """
 
 import json
@@ -26,7 +26,7 @@ _BROKEN_SHARE = 0.3
 
 
 def bodies(verb: str, seed: int, number: int) -> Iterator[bytes]:
-    """So many bodies for a verb; some are JSON with odd values, some are no JSON at all."""
+    """Yield that many bodies for a verb; some are JSON with odd values, some are not JSON."""
     chance, known = Random(f"{verb} {seed}"), _known(verb)
     for _ in range(number):
         body = chance.choice(known)
@@ -34,7 +34,7 @@ def bodies(verb: str, seed: int, number: int) -> Iterator[bytes]:
 
 
 def _known(verb: str) -> list[bytes]:
-    """Bodies that are right."""
+    """Return valid bodies."""
     if verb in ("mutate", "validate"):
         return [data[1:] for data in review_seeds()]
     place = VERBS.index(verb)
@@ -43,7 +43,7 @@ def _known(verb: str) -> list[bytes]:
 
 
 def wrong(verb: str, answer: Answer) -> str:
-    """What an answer is that it may not be; "" if it is right."""
+    """Return what is wrong with an answer; "" if nothing is."""
     reviewed = verb in ("mutate", "validate")
     if answer.status == 400 and reviewed:
         return ""

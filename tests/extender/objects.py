@@ -1,7 +1,7 @@
 """Kubernetes objects as plain dictionaries, small enough that a test shows only what it is about.
 
 It exists because the extender is tested from the outside, with manifests and bodies. It must not import the code under
-test. Invariant: what is built is what an API server would show: extended resources as text, requests equal to limits.
+test. Invariant: objects are as an API server would show them: extended resources as text, requests equal to limits.
 """
 
 import json
@@ -43,7 +43,7 @@ def node(
 
 
 def asks(count: object = "1", memory: object = None, cores: object = None, percentage: object = None) -> Json:
-    """A container's resources; None: not asked."""
+    """A container's resources; None: not asked for."""
     given = {COUNT: count, MEMORY: memory, CORES: cores, PERCENTAGE: percentage}
     quantities = {name: str(value) if isinstance(value, int) else value for name, value in given.items()}
     quantities = {name: value for name, value in quantities.items() if value is not None}
@@ -131,7 +131,7 @@ def listed(*objects: Json) -> str:
 
 
 def held(slots: int, memory: int, cores: int = 0) -> Json:
-    """What is held of one card, as the lists show it."""
+    """Return what is held of one card, as the lists show it."""
     return {"slots": slots, "memory": memory, "cores": cores}
 
 

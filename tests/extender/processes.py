@@ -1,4 +1,4 @@
-"""The commands as processes of their own, as a person or a pod starts them.
+"""Runs the commands as processes of their own, as a person or a pod starts them.
 
 It exists because exit statuses, standard streams and signals are an interface. It must not import the code under test.
 Invariant: every process started here has ended, or was ended by its own id, when the test is over.
@@ -25,14 +25,14 @@ __all__ = ["ROOT", "Result", "Served", "checked_refusal", "refusal", "run", "run
 
 
 class Result(NamedTuple):
-    """How a command ended and what it said."""
+    """How a command ended, and what it printed."""
 
     status: int
     out: bytes
     err: str
 
     def json(self) -> Any:  # noqa: ANN401 - whatever the command said
-        """Its standard output as JSON."""
+        """Return its standard output as JSON."""
         return json.loads(self.out)
 
 
@@ -44,7 +44,7 @@ def run(
     try:
         with ThreadPoolExecutor(2) as threads:
             out, err = threads.submit(child.stdout.read), threads.submit(child.stderr.read)
-            # A command that refuses its arguments reads nothing.
+            # A command that refuses its arguments does not read standard input.
             with suppress(BrokenPipeError):
                 child.stdin.write(stdin)
                 child.stdin.flush()
@@ -56,19 +56,22 @@ def run(
 
 
 def run_fresh(*arguments: str | Path, stdin: bytes = b"") -> Result:
-    """Run it in an interpreter that has imported nothing: a second and a half, so once for each command."""
+    """Run it in a fresh interpreter. This takes a second and a half, so it is done once for each command."""
     command = [sys.executable, "-m", "extender", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, check=False)
     return Result(done.returncode, done.stdout, done.stderr.decode())
 
 
 def refusal(*arguments: str | Path, stdin: bytes = b"") -> str:
-    """The one line of a command that refuses its input: exit status 2 and nothing on standard output."""
+    """Run a command that refuses its input; return its one line.
+
+    Nothing may be on standard output, and the status is 2.
+    """
     return checked_refusal(run(*arguments, stdin=stdin))
 
 
 def checked_refusal(result: Result) -> str:
-    """The one line of a refusal, once it is sure that it is one."""
+    """Check that a result is a refusal; return its one line."""
     assert (result.status, result.out) == (2, b"")
     line, end, rest = result.err.partition("\n")
     assert (end, rest) == ("\n", "")
@@ -91,7 +94,7 @@ class Served:
 
     @property
     def log(self) -> str:
-        """Everything on standard error so far."""
+        """Return everything on standard error so far."""
         return self._log.decode()
 
     def signal(self, number: int) -> None:
@@ -99,7 +102,7 @@ class Served:
         self._process.send_signal(number)
 
     async def logged(self, text: str, times: int = 1) -> None:
-        """Wait until a text was logged that often."""
+        """Wait until a text has been logged that often."""
 
         def is_there() -> bool:
             assert self._process.poll() is None, self.log
@@ -108,19 +111,19 @@ class Served:
         await eventually(is_there, text)
 
     async def get(self, path: str) -> Any:  # noqa: ANN401 - whatever the server said
-        """What a list says."""
+        """Return what a list says."""
         async with aiohttp.ClientSession(self.url) as session, session.get(path) as response:
             assert response.status == 200
             return await response.json()
 
     async def post(self, path: str, body: object) -> Any:  # noqa: ANN401 - whatever the server said
-        """The answer to a JSON body."""
+        """Return the answer to a JSON body."""
         async with aiohttp.ClientSession(self.url) as session, session.post(path, json=body) as response:
             assert response.status < 400
             return await response.json()
 
     def stop(self) -> int:
-        """End it by SIGTERM; its exit status."""
+        """End it by SIGTERM; return its exit status."""
         self._process.send_signal(signal.SIGTERM)
         status = self._process.wait()
         self._reader.join()

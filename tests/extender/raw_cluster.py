@@ -1,6 +1,6 @@
 """An embedded cluster that counts whole devices.
 
-It exists because several rooms are tested over one. It must not judge. Invariant: budgets are those that are given.
+It exists because tests of several packages use one. It must not judge. Invariant: budgets are those that are given.
 """
 
 from accounting.holders import Budgets

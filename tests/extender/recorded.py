@@ -1,7 +1,7 @@
 """The recorded bodies of a real kube-scheduler, and clusters that match them.
 
-It exists so that a test names a body and gets its bytes, its meaning and nodes of the same names. It must not know what
-the right answer is. Invariant: bytes are as recorded; the same body gives the same cluster.
+It exists so that a test names a body and gets its bytes, its meaning and nodes of the same names. It must not know the
+right answer. Invariant: bytes are as recorded; the same body gives the same cluster.
 """
 
 import functools
@@ -18,7 +18,7 @@ from extender.convert.manifests import parse_manifests
 from tests.extender.objects import COUNT, Json, asks, container, listed, node, pod, rows
 
 PAYLOADS = Path(__file__).resolve().parent.parent / "data" / "payloads"
-#: The node of every third name takes the pod, the next is full, the next registers no cards.
+#: Of three nodes in a row, the first takes the pod, the second is full, the third registers no cards.
 FITS, FULL, BARE = range(3)
 
 
@@ -33,30 +33,30 @@ class Recorded:
 
     @property
     def offered(self) -> list[str]:
-        """The candidate nodes, in the body's order."""
+        """Return the candidate nodes, in the body's order."""
         items = [] if self.body["Nodes"] is None else self.body["Nodes"]["items"]
         return list(self.body["NodeNames"] or [item["metadata"]["name"] for item in items])
 
     @property
     def wanted(self) -> int:
-        """How many cards all containers of the pod ask for together."""
+        """Return how many cards all containers of the pod ask for together."""
         spec = self.body["Pod"]["spec"]
         containers = [*spec.get("initContainers", ()), *spec["containers"]]
         return sum(int(each["resources"].get("limits", {}).get(COUNT, 0)) for each in containers)
 
     @property
     def kinds(self) -> dict[str, int]:
-        """What each candidate node is in the matching cluster."""
+        """Return what each candidate node is in the matching cluster."""
         return {name: position % 3 for position, name in enumerate(sorted(self.offered))}
 
     @property
     def fitting(self) -> set[str]:
-        """The candidate nodes that take the pod in the matching cluster."""
+        """Return the candidate nodes that take the pod in the matching cluster."""
         return {name for name, kind in self.kinds.items() if kind == FITS}
 
     @property
     def lower_cased(self) -> bytes:
-        """The body with the protocol's own keys in lower case; Kubernetes objects stay as they are."""
+        """Return the body with the protocol's own keys in lower case; Kubernetes objects stay as they are."""
         lowered = {key.lower(): value for key, value in self.body.items()}
         for key in ("nodenametovictims", "nodenametometavictims"):
             if lowered.get(key):
@@ -64,14 +64,14 @@ class Recorded:
         return json.dumps(lowered).encode()
 
     def cluster(self, only: int | None = None) -> Cluster:
-        """A cluster with the candidate nodes, by default of all three kinds, with cards enough for the pod."""
+        """Return a cluster with the candidate nodes, by default of all three kinds, with enough cards for the pod."""
         cluster = Cluster(Settings())
         cluster.load(_objects(self.name, only))
         return cluster
 
 
 def recorded(*verbs: str, having: str = "") -> list[Any]:
-    """The recorded bodies of these verbs, as parameters with ids in words."""
+    """Return the recorded bodies of these verbs, as parameters with ids in words."""
     paths = sorted(path for verb in verbs for path in PAYLOADS.glob(f"{verb}_*") if having in path.name)
     assert paths
     return [pytest.param(_read(path.name), id=path.name.replace("_", " ").replace(".", " ")) for path in paths]

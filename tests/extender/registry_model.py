@@ -1,8 +1,8 @@
-"""What the registry must know of pods, in plain Python and as slowly as it likes.
+"""What the registry must know of pods, in plain Python, without regard to speed.
 
 It exists because the registry keeps one pod in several indices, and takes short cuts for events that change nothing. It
-must not use the code under test beyond the names of states and events. Invariant: every method is one thing that may be
-told, written down as the table and the essay beside it say, without a short cut.
+must not use the code under test beyond the names of states and events. Invariant: every method is one event, written as
+the table and the essay beside it say, without a short cut.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,17 +13,17 @@ from extender.cluster import Heard
 
 @dataclass(frozen=True)
 class Told:
-    """A pod as somebody tells of it: an init that asks for twice what its app asks for, on one card."""
+    """A pod as an event shows it: an init that asks for twice what its app asks for, on one card."""
 
     uid: str
     name: str
     node: str | None = None
     memory: int = 1
     card: int | None = 0
-    """Number of the card that its annotation names; None: there is no annotation, -1: it cannot be read."""
+    """The number of the card that its annotation names; None: there is no annotation, -1: it cannot be read."""
     terminal: bool = False
     over: bool = False
-    """Its init has ended."""
+    """Whether its init has ended."""
     asks: bool = True
     version: int = 1
     rejection: str = ""
@@ -35,7 +35,7 @@ class Told:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Memory by card of its app."""
+        """Return the memory of its app by card."""
         return {f"GPU-{self.node}-{self.card}": self.memory} if self.readable else {}
 
 
@@ -47,18 +47,18 @@ class Booking:
     node: str
     rows: dict[str, int]
     total: int
-    """Of the app; the init's is twice that, as for every card."""
+    """The app's memory by card; the init's is twice that."""
     over: bool
     readable: bool
 
     @property
     def held(self) -> dict[str, int]:
-        """Memory by card, now."""
+        """Return the memory by card that it holds now."""
         return {uuid: memory * (1 if self.over else 2) for uuid, memory in self.rows.items()}
 
     @property
     def charged(self) -> int:
-        """Memory that its namespace is charged, now."""
+        """Return the memory that its namespace is charged now."""
         return self.total * (1 if self.over else 2)
 
 
@@ -107,13 +107,13 @@ class Model:
             self.forget(self.asked[0])
 
     def question(self, told: Told) -> None:
-        """Filter's question shows the pod's version."""
+        """Take the pod's version and rejection from filter's question, if they are newer."""
         known = self.pods.get(told.uid)
         if known is not None and (known.version is None or known.version < told.version):
             known.version, known.rejection = told.version, told.rejection if told.node is None else ""
 
     def put(self, told: Told, heard: Heard, *, takes_name: bool = True) -> None:
-        """What a file, a request or a question says is so now."""
+        """Take what a file, a request or a question says as the present state."""
         uid = told.uid
         holder = self.names.get(told.name)
         if takes_name and holder is not None and holder != uid and not self.live:
@@ -131,7 +131,7 @@ class Model:
         self._hear(known, heard)
 
     def see(self, told: Told, heard: Heard) -> None:
-        """What a watch or a read says of a pod."""
+        """Take what a watch or a read says of a pod."""
         uid = told.uid
         if not told.asks and not (told.node is not None and told.card is not None):
             self._drop(uid)
@@ -149,7 +149,7 @@ class Model:
         self._note(self.pods[uid], told, heard)
 
     def unlist(self, uids: set[str]) -> None:
-        """A list names these alone."""
+        """A list names only these."""
         for known in self.pods.values():
             known.contradicted = False
         for uid in sorted((self.pods.keys() | self.cardless.keys()) - uids):

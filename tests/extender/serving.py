@@ -1,7 +1,7 @@
-"""A real server on loopback inside the test's event loop, and a real HTTP client that speaks to it.
+"""A real server on loopback inside the test's event loop, and a real HTTP client of it.
 
 It exists so that every test of the wire goes over the wire. It must not judge answers beyond what holds for all of
-them. Invariant: every JSON answer that is read here holds integers only, for kube-scheduler decodes no other numbers.
+them. Invariant: every JSON answer that is read here has integers only, since kube-scheduler decodes no other numbers.
 """
 
 import io
@@ -24,13 +24,13 @@ from tests.extender.objects import Json, listed
 
 
 class Answer(NamedTuple):
-    """A response, read to its end."""
+    """A response, fully read."""
 
     status: int
     body: bytes
 
     def json(self) -> Any:  # noqa: ANN401 - whatever the server said
-        """The body as JSON without a fraction in it."""
+        """Return the body as JSON, which must have no fractions."""
         return json.loads(self.body, parse_float=_refuse, parse_constant=_refuse)
 
 
@@ -43,54 +43,54 @@ class Client:
         self.cluster = cluster
 
     def served(self) -> set[tuple[str, str]]:
-        """The paths and methods, in small letters, that the server has handlers for."""
+        """Return the paths and methods, in lower case, that the server has handlers for."""
         routes = () if self._app is None else self._app.router.routes()
         named = {(each.resource.canonical, each.method.lower()) for each in routes if each.resource is not None}
         return {each for each in named if each[1] != "head"}
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """Return the server's address."""
         return str(self._session._base_url).rstrip("/")
 
     async def send(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Any request."""
-        # As a stream: the client warns of large bodies that are bytes.
+        """Send any request."""
+        # A stream, because the client warns of large bodies in bytes.
         data = None if body is None else io.BytesIO(body)
         async with self._session.request(method, path, data=data, headers=headers) as response:
             return Answer(response.status, await response.read())
 
     def opened(self, path: str) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
-        """A GET whose body is not read yet."""
+        """Send a GET; the body is not read yet."""
         return self._session.get(path)
 
     async def post(self, path: str, body: bytes | Json) -> Answer:
-        """A POST, as JSON if it is not bytes."""
+        """Send a POST, as JSON if the body is not bytes."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.send("POST", path, data, {"Content-Type": "application/json"})
 
     async def get(self, path: str) -> Any:  # noqa: ANN401 - whatever the server said
-        """What a list or report says."""
+        """Return what a list or report says."""
         answer = await self.send("GET", path)
         assert answer.status == 200
         return answer.json()
 
     async def filter(self, pod: Json, *names: str) -> Json:
-        """What filter says of these nodes."""
+        """Return what filter says of these nodes."""
         answer = await self.post("/filter", asked(pod, *names))
         assert answer.status == 200
         return answer.json()
 
     async def prioritize(self, pod: Json, *names: str) -> list[Json]:
-        """What prioritize says of these nodes."""
+        """Return what prioritize says of these nodes."""
         answer = await self.post("/prioritize", asked(pod, *names))
         assert answer.status == 200
         return list(answer.json())
 
     async def bind(self, pod: Json, node: str) -> str:
-        """The Error of a bind; empty for success."""
+        """Bind; return the Error, which is empty for success."""
         answer = await self.post("/bind", binding(pod, node))
         assert answer.status == 200
         said = answer.json()
@@ -103,39 +103,39 @@ class Client:
         assert await self.bind(pod, node) == ""
 
     async def create(self, pod: Json, status: int = 201) -> Json:
-        """The entry of a pod that was posted; 200 means that it was known."""
+        """Post a pod; return its entry. 200 means that it was known."""
         answer = await self.post("/api/v1/pods", pod)
         assert answer.status == status
         entry: Json = answer.json()
         return entry
 
     async def delete(self, name: str, namespace: str = "default") -> Answer:
-        """The answer to deleting a pod."""
+        """Delete a pod; return the answer."""
         return await self.send("DELETE", f"/api/v1/pods/{namespace}/{name}")
 
     async def pods(self) -> dict[str, Json]:
-        """The entries of /api/v1/pods by namespace and name."""
+        """Return the entries of /api/v1/pods by namespace and name."""
         return {entry["pod"]: entry for entry in await self.get("/api/v1/pods")}
 
     async def requested(self) -> dict[str, Json]:
-        """What is held, by card, where anything is."""
+        """Return what is held, by card, where anything is."""
         cards = [device for node in await self.get("/api/v1/nodes") for device in node["devices"]]
         return {each["uuid"]: each["requested"] for each in cards if any(each["requested"].values())}
 
 
 def asked(pod: Json, *names: str) -> Json:
-    """ExtenderArgs with node names."""
+    """Return ExtenderArgs with node names."""
     return {"Pod": pod, "Nodes": None, "NodeNames": list(names)}
 
 
 def binding(pod: Json, node: str) -> Json:
-    """ExtenderBindingArgs."""
+    """Return ExtenderBindingArgs."""
     meta = pod["metadata"]
     return {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
 
 
 def make_cluster(*objects: Json) -> Cluster:
-    """An embedded cluster that read these objects from a file."""
+    """Return an embedded cluster that read these objects from a file."""
     settings = Settings()
     cluster = Cluster(settings)
     cluster.load(collect(parse_manifests(listed(*objects).encode(), "--cluster", "test"), settings))
@@ -150,7 +150,7 @@ async def serving(
     allow_writes: bool = True,
     settings: ServerSettings | None = None,
 ) -> AsyncIterator[Client]:
-    """A server over these objects, or over a cluster, and its client."""
+    """Yield the client of a server over these objects, or over a cluster."""
     settings = replace(settings or ServerSettings(port=0), allow_writes=allow_writes)
     if max_body_bytes is not None:
         settings = replace(settings, max_body_bytes=max_body_bytes)

@@ -1,7 +1,7 @@
-"""Paths of the API server: made in one place, of checked names only.
+"""Paths of the API server are built in one place, from checked names only.
 
 It exists because a name that is pasted into a path leads wherever its author wants. It must not judge what is asked
-for. Invariant: every legal name gives a path of exactly that object, every other text gives none.
+for. Invariant: a legal name gives the path of exactly that object, any other text gives none.
 """
 
 import ast
@@ -95,13 +95,13 @@ def test_whatever_the_names_a_path_has_as_many_parts_as_it_should(name: str, nam
         path = api_path(of, name, namespace=namespace)
     except InvariantViolation:
         return
-    # Also for a server that unquotes before it splits.
+    # This holds also for a server that unquotes before it splits.
     assert unquote(path).split("/")[-4:] == ["namespaces", namespace, of.plural, name]
     assert path == unquote(path)
 
 
 def _texts(tree: ast.AST) -> Iterator[tuple[str, bool, int]]:
-    """Yield each text of a module, with whether something is pasted into it; docstrings aside."""
+    """Yield each text of a module except docstrings, with whether something is pasted into it."""
     documents = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }

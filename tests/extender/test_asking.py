@@ -1,4 +1,4 @@
-"""filter, prioritize and filter-dryrun: questions that leave no trace.
+"""filter, prioritize and filter-dryrun are questions: they leave no trace.
 
 They exist because kube-scheduler asks about a pod many times, in any order, often without a bind to follow. They must
 not depend on what was asked before. Invariant: the same question on the same state gets the same bytes.
@@ -124,14 +124,14 @@ async def test_a_dry_run_names_the_node_object_that_it_cannot_read() -> None:
 
 
 def _without_durations(answer: Answer) -> list[str]:
-    # What the process uses of the machine changes by itself.
+    # What the process uses of the machine changes on its own.
     changing = "duration", "process_", "python_"
     return [line for line in answer.body.decode().splitlines() if not any(each in line for each in changing)]
 
 
 @pytest.mark.parametrize("number, fits", [(64, True), (65, False)])
 async def test_so_many_containers_may_ask_for_cards(*, number: int, fits: bool) -> None:
-    """Each is fitted on all nodes after the others; others that ask for nothing are free."""
+    """Each container is fitted on all nodes after the others; those that ask for nothing cost nothing."""
     asking = [container(f"c{at}", asks(1, 1)) for at in range(number)]
     silent = [container(f"s{at}") for at in range(100)]
     async with serving(node("n1", [card("GPU-a", slots=100)])) as client:

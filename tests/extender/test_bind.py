@@ -1,6 +1,6 @@
 """Bind: the one verb that books, on an embedded cluster.
 
-It exists because many filters may pass a pod's card before the first bind arrives, and exactly one bind may have it. It
+It exists because many pods may pass filter for one card before the first bind arrives, and only one bind may get it. It
 must not know how cards are chosen. Invariant: success means booked, an Error means that nothing has changed.
 """
 
@@ -33,13 +33,13 @@ CARD = "GPU-n1-0"
 
 
 async def state(client: Client) -> tuple[bytes, bytes]:
-    """Everything that a refused bind must leave as it was."""
+    """Return everything that a refused bind must leave as it was."""
     lists = [(await client.send("GET", f"/api/v1/{name}")).body for name in ("pods", "nodes")]
     return lists[0], lists[1]
 
 
 async def check_refused(client: Client, asking: Json, name: str, *texts: str) -> None:
-    """A bind that answers an Error with these texts and changes nothing."""
+    """Check that a bind answers an Error with these texts and changes nothing."""
     before = await state(client)
     error = await client.bind(asking, name)
     assert error
@@ -190,7 +190,7 @@ async def test_quota_is_checked_again_at_bind() -> None:
 
 
 async def test_a_pod_that_asks_for_none_is_bound_anywhere_and_holds_nothing() -> None:
-    # kube-scheduler asks about every pod that names a managed resource, even with the value 0.
+    # kube-scheduler asks about every pod that names a managed resource, even with value 0.
     asking = pod("p", [container("main", asks("0"))])
     async with serving(node("n1")) as client:
         assert (await client.filter(asking, "n1", "cpu-only"))["NodeNames"] == ["n1", "cpu-only"]

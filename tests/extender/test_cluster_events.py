@@ -1,8 +1,8 @@
-"""Random sequences of requests and reloads on an embedded cluster, against what its pods alone would give.
+"""Random requests and reloads leave an embedded cluster with what its pods alone would give.
 
 It exists because pods come by /filter, /bind, POST and files, in any order, under colliding names and UIDs. It must not
 go over HTTP, which other tests do. Invariant: after every step the cache is what its pods and nodes say, every name
-leads to its pod, what came by a request outlives a reload, and asking frees nothing.
+leads to its pod, what came by request outlives a reload, and asking frees nothing.
 """
 
 import json
@@ -59,7 +59,7 @@ def random_pod(rng: random.Random) -> Json:
 
 
 class Scenario:
-    """One cluster and the steps that may happen to it."""
+    """One cluster, and the steps that may happen to it."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -83,7 +83,7 @@ class Scenario:
             self.cluster.delete_pod(self.rng.choice(sorted(self.cluster.registry.uids)))
 
     def ask(self) -> None:
-        """Filter and prioritize, twice and by a server that remembers nothing; then bind, or not."""
+        """Filter and prioritize, twice and on a server that remembers nothing; then bind, or not."""
         asking, names = random_pod(self.rng), self.rng.sample((*NODES, "n9"), self.rng.randint(1, 4))
         body = json.dumps(asked(asking, *names)).encode()
         held = dict(self.cluster.cache.pods)
@@ -118,7 +118,7 @@ class Scenario:
             holder = registry.holder(each.namespace, each.name)
             assert holder is not None or each.uid in registry.heard_of(Heard.QUESTION)
             assert holder is None or holder.pod.key == each.key
-            # That somebody asks about a pod takes no name from another one.
+            # A question about a pod takes no name from another pod.
             assert holder is None or holder.pod.uid == each.uid or each.uid in registry.heard_of(Heard.QUESTION)
         bound = {uid for uid, each in known.items() if each.node is not None and not each.terminal}
         assert cluster.cache.pods.keys() == bound

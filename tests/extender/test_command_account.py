@@ -1,7 +1,7 @@
 """`account`: what a pod holds, from its manifest alone.
 
 It exists because the formula can be tried on a manifest without any cluster. It must not know nodes. Invariant: the
-allocation annotation is taken at its word, and without one everything comes from the spec.
+command trusts the allocation annotation, and without one everything comes from the spec.
 """
 
 import json
@@ -30,7 +30,7 @@ EVERY_INIT_OVER = status_of("Running", *(terminated(f"i{number}") for number in 
 
 
 def account(*pods: Json) -> list[Json]:
-    """The accounts of these pods; of one pod the command prints no list."""
+    """Return the accounts of these pods; for one pod the command prints no list."""
     result = run("account", "-f", "-", "-o", "json", stdin=listed(*pods).encode())
     assert (result.status, result.err) == (0, "")
     answer = result.json()
@@ -121,7 +121,7 @@ def test_without_an_annotation_the_totals_come_from_the_spec() -> None:
 
 
 def test_the_totals_of_an_allocation_come_from_its_rows() -> None:
-    # The annotation says other than the spec: it is taken at its word, also for a pod without a node.
+    # The annotation differs from the spec: the command trusts it, also for a pod without a node.
     answer, empty = account(
         pod("p", [container("main", asks(1, 5))], allocation=rows([("X", 7, 3), ("Y", 8, 4)])),
         pod("q", [container("main", asks(1, 5))], allocation=";"),

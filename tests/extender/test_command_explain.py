@@ -38,7 +38,7 @@ ASKING = pod(
 
 
 class Refusing(NamedTuple):
-    """A node that refuses: its deciding code, what the message must say, the cards concerned, and its objects."""
+    """A node that refuses: the deciding code, what the message must say, the cards concerned, and the objects."""
 
     code: str
     texts: tuple[str, ...]
@@ -49,7 +49,7 @@ class Refusing(NamedTuple):
 def alone(
     name: str, code: str, *texts: str, entry: Json | None = None, more: tuple[Json, ...] = (), **of: object
 ) -> Refusing:
-    """A refusing node with one card GPU-<name>, which the register shows with these changes."""
+    """A refusing node with one card GPU-<name>, whose entry in the register has these changes."""
     known = card(f"GPU-{name}", **of) if entry is None else entry  # type: ignore[arg-type]
     return Refusing(code, texts, (known["id"],), (node(name, [known]), *more))
 
@@ -119,7 +119,7 @@ def run_explain(folder: Path, asking: Json, *cluster: Json) -> Result:
 
 
 def explain(folder: Path, asking: Json, *cluster: Json, status: int = 0) -> dict[str, Json]:
-    """Node name -> its part of the answer, whose shape is checked."""
+    """Return node name -> its part of the answer, whose shape is checked."""
     result = run_explain(folder, asking, *cluster)
     assert (result.status, result.err) == (status, "")
     answer: Json = result.json()
@@ -140,7 +140,7 @@ def codes(part: Json) -> list[str]:
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Json]:
-    """What one run says of all refusing nodes and of one that fits."""
+    """Return what one run says of all refusing nodes and of one that fits."""
     objects = [each for refusing in REFUSING.values() for each in refusing.objects]
     return explain(tmp_path_factory.mktemp("refusing"), ASKING, *objects, node("open"))
 
@@ -281,13 +281,13 @@ def test_text_for_a_person_has_the_reasons_and_says_what_is_not_judged(tmp_path:
 
 
 def test_a_pod_explained_after_its_rows_are_known_shows_what_it_would_get_now(tmp_path: Path) -> None:
-    # The manifest's own annotation is not an answer: it names a card that is not there.
+    # The manifest's own annotation is not an answer: it names a card that does not exist.
     asking = pod("p", node="n9", allocation=rows([("GPU-old", 1, 0)]))
     assert explain(tmp_path, asking, node("n1"))["n1"]["devices"] == {"GPU-n1-0": held(1, 100)}
 
 
 def test_of_a_card_that_does_not_tell_its_memory_no_part_is_promised(tmp_path: Path) -> None:
-    """A GB10 registers no memory. Whole cards and plain counts stay possible."""
+    """A GB10 registers no memory. Whole cards and plain counts remain possible."""
     path = tmp_path / "cluster.json"
     path.write_text(listed(node("n1", [card("GPU-a", memory=0)])), encoding="utf-8")
 

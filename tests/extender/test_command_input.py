@@ -1,4 +1,4 @@
-"""Bad input to the commands: exit status 2, nothing on standard output, one line that names the field and the value.
+"""Bad input to a command gives exit status 2, nothing on standard output, and one line that names field and value.
 
 It exists because a script must be able to trust the exit status and a person the message. It must not depend on the
 rest of the wording. Invariant: no input leads to a traceback.
@@ -32,7 +32,7 @@ BAD_PODS: dict[str, tuple[bytes, list[str]]] = {
     ),
     "one bad pod of two": (listed(pod(), pod("q", [])).encode(), ["spec.containers: []:", "default/q"]),
 }
-#: Resources and what the message must name.
+#: Resources, and what the message must name.
 BAD_REQUESTS: dict[str, tuple[Json, list[str]]] = {
     "negative count": (asks("-1"), ["limits[nvidia.com/gpu]: -1:", "negative"]),
     "fractional count": (asks("1500m"), ["limits[nvidia.com/gpu]: 1500m:", "integer"]),

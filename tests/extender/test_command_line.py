@@ -1,7 +1,7 @@
-"""What the commands show a person: help, tables that end, lines that fit, templates, pods by name.
+"""What the commands show a person: help, bounded tables, lines that fit, templates, pods by name.
 
 They exist because 40,000 lines hide the one that matters. They must not test what is computed. Invariant: JSON has
-everything; text is bounded whatever the size of the cluster.
+everything; text is bounded for clusters of any size.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def test_help_shows_the_shared_options_that_matter_to_a_command(name: str, shown
     command: argparse.ArgumentParser = COMMANDS[name]
     text = command.format_help()
     assert {option for option in _ALL if f" {option}" in text.replace("[", " ")} == shown
-    # One set of flags serves all commands.
+    # All commands share one set of flags.
     taken = {option for action in command._actions for option in action.option_strings}
     assert taken >= _ALL
 
@@ -168,7 +168,7 @@ def test_widths_and_names() -> None:
 
 
 class _Terminal:
-    """Standard error as a terminal."""
+    """Standard error that claims to be a terminal."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -180,7 +180,7 @@ class _Terminal:
         self.text += text
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no output is buffered."""
 
 
 def test_signs_of_life_come_after_two_seconds_and_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,3 +222,10 @@ def test_bash_completes_what_is_typed(module: str, words: str, expected: str, tm
     asking = f'source "$1"; {words_of}; _shtab_{name.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
     said = subprocess.run(["bash", "-c", asking, "bash", str(script)], capture_output=True, text=True, check=True)
     assert said.stdout.split() == [expected]
+
+
+@pytest.mark.parametrize("command", ["account", "explain", "simulate"])
+def test_a_command_waits_for_nothing_that_it_does_not_need(command: str) -> None:
+    code = f"import sys; from extender.cli import _parser; _parser({command!r}); print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) & {"aiohttp", "kubernetes_asyncio", "extender.server"} == set()

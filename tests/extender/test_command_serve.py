@@ -1,8 +1,7 @@
 """`serve` as a process: where it says that it listens, how it ends, and what SIGHUP replaces.
 
-It exists because files and requests both tell of pods, and neither may undo the other. It must not repeat what is
-tested inside one process. Invariant: what came from files is replaced by what they say now, what came by requests
-stays.
+It exists because pods come from both files and requests, and neither may undo the other. It must not repeat what is
+tested inside one process. Invariant: what files say now replaces what they said, what came by requests stays.
 """
 
 import json
@@ -45,7 +44,7 @@ async def test_a_pod_is_placed_end_to_end_and_sigterm_ends_it(tmp_path: Path) ->
 
 
 async def the_number_of_cards_is_everywhere_the_same(server: Served) -> None:
-    """In the first lines of serve, on the page, in verify and in the demo, which counts those that are registered."""
+    """The first lines of serve, the page, verify and the demo say it; the demo counts the registered cards."""
     found = re.search(r'"cards": ?(\d+)', server.welcome)
     assert found is not None
     summary = await server.get("/api/v1/summary")
@@ -77,7 +76,7 @@ async def test_sighup_replaces_what_came_from_files_and_keeps_what_came_by_reque
     pods.write_text(listed(*old, bound("posted", "n1", "GPU-n1-0", 8)), encoding="utf-8")
     with served("--cluster", nodes, "--cluster", pods, "--allow-writes") as server:
         assert await server.post("/bind", binding(old[2], "n1")) == {"Error": ""}
-        # A request replaces a pod of the files by one with another UID.
+        # A request replaces a pod of the files with one of another UID.
         await server.post("/api/v1/pods", bound("posted", "n1", "GPU-n1-0", 16, uid="uid-new"))
         seen = pod("seen", memory=32)
         assert (await server.post("/filter", asked(seen, "n1")))["NodeNames"] == ["n1"]

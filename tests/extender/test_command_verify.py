@@ -1,6 +1,6 @@
-"""`verify`: everything that is wrong with a cluster, beside correct numbers for everything that is not.
+"""`verify` shows everything that is wrong with a cluster, beside correct numbers for the rest.
 
-It exists because one bad object must neither stop the others nor turn into free room. It must not change anything.
+It exists because one bad object must neither hide the others nor become free room. It must not change anything.
 Invariant: the numbers of a card are the sums over the pods that can be read.
 """
 
@@ -27,7 +27,7 @@ def verify(folder: Path, *cluster: Json) -> Result:
 
 
 def found(result: Result) -> list[tuple[str, str]]:
-    """Code and object of every problem."""
+    """Return code and object of every problem."""
     assert (result.status, result.err) == (1, "")
     problems = result.json()["problems"]
     assert all(each.keys() == {"code", "object", "message"} and each["message"] for each in problems)
@@ -35,7 +35,7 @@ def found(result: Result) -> list[tuple[str, str]]:
 
 
 def requested(result: Result) -> dict[tuple[str, str], Json]:
-    """What is held, by node and card, where anything is."""
+    """Return what is held, by node and card, where anything is."""
     devices = result.json()["devices"]
     return {(each["node"], each["uuid"]): each["requested"] for each in devices if each["requested"]["slots"]}
 
@@ -148,7 +148,7 @@ def test_bad_objects_among_good_ones_are_named_and_stop_nobody(tmp_path: Path, k
         path = tmp_path / "cluster.yaml"
         path.write_text("---\n" + "\n---\n".join(map(json.dumps, objects)), encoding="utf-8")
         result = run("verify", "--cluster", path, "-o", "json")
-    # An orphaned card, whose capacity is 0, is over-committed as well, and one problem all the same.
+    # An orphaned card, whose capacity is 0, is also over-committed, and still one problem.
     assert found(result) == sorted((bad.code, bad.where) for bad in BAD)
     messages = {(each["code"], each["object"]): each["message"] for each in result.json()["problems"]}
     assert [bad for bad in BAD if bad.text not in messages[bad.code, bad.where]] == []

@@ -1,7 +1,7 @@
-"""Kubernetes objects become accounting values, whatever is missing, null or odd in them.
+"""Kubernetes objects become accounting values, even if parts of them are missing, null or odd.
 
-It exists because this is the only place where both worlds meet. It must not judge what accounting makes of the values.
-Invariant: conversion of what decodes never fails, and what cannot be used in it is named in the value.
+It exists because only conversion knows both sides. It must not judge what accounting makes of the values. Invariant:
+what decodes is always converted, and the value names what cannot be used.
 """
 
 import json

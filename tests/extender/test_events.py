@@ -1,4 +1,4 @@
-"""What a cluster's events are: typed, in order, and nothing at all while nobody listens."""
+"""A cluster's events are typed and come in order, and none is made without a subscriber."""
 
 from accounting.answers import Claim, Claims
 from extender.cluster import Cluster, collect

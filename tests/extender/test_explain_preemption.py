@@ -1,7 +1,7 @@
-"""`explain` names who would have to go for a pod that fits nowhere.
+"""`explain` names the pods that would have to go for a pod that fits nowhere.
 
-It exists because "unschedulable" does not say what it would take. It must not know how victims are found. Invariant:
-nobody is named who may not be evicted.
+It exists because "unschedulable" does not say what would help. It must not know how victims are found. Invariant: only
+pods that may be evicted are named.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""filter, then changes, then prioritize: the scores are those of somebody who did not see filter.
+"""filter, then changes, then prioritize: the scores are those of a process that did not see filter.
 
 They exist because kube-scheduler binds the last pod between the two, so the state has nearly always changed. They must
-not look into what is kept. Invariant: both verbs share one cluster with the one who remembers nothing.
+not look into memories. Invariant: a second process without memories shares the cluster and answers both verbs.
 """
 
 import json
@@ -52,7 +52,7 @@ def filtered(verbs: Verbs, asking: Json) -> list[str]:
     return names
 
 
-#: A pod comes to a node with this share of one of its cards, or leaves it.
+#: A pod with this share of one of a node's cards comes to the node, or leaves it.
 changes = st.tuples(
     st.sampled_from(("a", "b", "c", "p")),
     st.sampled_from(NODES[:6]),
@@ -90,7 +90,7 @@ def test_prioritize_after_changes_is_prioritize_without_a_filter(
 
 
 def happen(cluster: Cluster, name: str, where: str, at: int, memory: int, cores: int) -> None:
-    """A pod of this name holds that much, and nothing any more with 0."""
+    """A pod of this name now holds that much; with 0 it ends."""
     known = cluster.pod_named("default", name)
     if known is not None:
         cluster.delete_pod(known.uid)
@@ -133,7 +133,7 @@ def test_whatever_comes_between_is_seen(kind: str) -> None:
 
 
 def test_nothing_is_judged_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A demand that needed the exact search is not kept; searching again would take as long again."""
+    """No verdict is kept for a demand that needed the exact search; a second search would take as long again."""
     cluster = make_cluster(cards=1)
     verbs, asking = Verbs(cluster), pod("p", memory=600)
     names = filtered(verbs, asking)

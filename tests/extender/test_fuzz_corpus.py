@@ -1,6 +1,6 @@
-"""What the fuzzer has found is read again: every text that once reached a line of its own, and those that were bugs.
+"""The fuzzer's findings are read again: the texts that reached lines of their own, and those that showed bugs.
 
-It must not fuzz; `make fuzz` does. Invariant: each kind of texts has some, seeds included.
+It must not fuzz; `make fuzz` does. Invariant: each kind of text has some, seeds included.
 """
 
 from collections.abc import Iterator

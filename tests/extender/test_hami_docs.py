@@ -1,4 +1,4 @@
-"""docs/hami.md says of every version how its rows are read; each line names tests, and these exist."""
+"""docs/hami.md says how each version's rows are read; each line names tests, and these exist."""
 
 import re
 from pathlib import Path

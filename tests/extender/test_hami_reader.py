@@ -1,9 +1,9 @@
-"""What bind writes, read as HAMi reads it: the scheduler by position, the device plugin row after row.
+"""HAMi can read what bind writes: its scheduler by position, its device plugin row after row.
 
-It exists because the device plugin of a node acts on our text. The Go module proxy does not serve HAMi's module, so
-its reader is written down here, after pkg/device/devices.go and the plugin's Allocate. The plugin takes the same rows
-in the same order in v2.7 to v2.10; up to v2.8 the decoder also drops empty rows (docs/hami.md). Invariant: nothing of
-the code under test is used to read.
+It exists because the device plugin of a node acts on our text. The Go module proxy does not serve HAMi's module, so its
+reader is rewritten here, after pkg/device/devices.go and the plugin's Allocate. The plugin takes the same rows in the
+same order in v2.7 to v2.10; up to v2.8 the decoder also drops empty rows (docs/hami.md). Invariant: the reader uses
+none of the code under test.
 """
 
 from random import Random
@@ -31,7 +31,7 @@ class Device(NamedTuple):
 
 
 def decoded(text: str) -> list[list[Device]]:
-    """HAMi's DecodePodDevices: a part without a comma says nothing, and the last semicolon leaves an empty row."""
+    """HAMi's DecodePodDevices: a part without a comma means nothing, and the last semicolon leaves an empty row."""
     rows = []
     for row in text.split(";"):
         devices = [part.split(",") for part in row.split(":") if "," in part]
@@ -41,7 +41,7 @@ def decoded(text: str) -> list[list[Device]]:
 
 
 def allocated_by_the_plugin(text: str, asking: list[int]) -> list[list[Device]]:
-    """The rows that containers get as the kubelet starts them: each takes the first row that is not empty."""
+    """Return the rows that containers get as the kubelet starts them: each takes the first row that is not empty."""
     rows, given = decoded(text), []
     for count in asking:
         at = next(at for at, row in enumerate(rows) if row)

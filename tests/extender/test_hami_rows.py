@@ -1,4 +1,4 @@
-"""Pods of HAMi whose annotations lack rows: every command and the watch read them by the same rules.
+"""Every command and the watch read HAMi's pods whose annotations lack rows by the same rules.
 
 The ids name the rule that decides (docs/hami.md). It must not repeat the rules' edge cases, which are in
 tests/accounting/test_row_order.py.
@@ -41,7 +41,7 @@ def app(name: str) -> Json:
 
 
 class Written(NamedTuple):
-    """A pod's containers, and the rows that were written of them."""
+    """A pod's containers, and the rows that were written for them."""
 
     apps: list[Json]
     inits: list[Json]
@@ -142,7 +142,7 @@ def test_only_rows_that_cannot_be_read_block(tmp_path: Path) -> None:
 
 
 def test_instances_of_rows_that_were_left_out_are_numbered_as_written() -> None:
-    """HAMi v2.10 numbers the rows that it writes, so the first one is row 0 wherever its container stands."""
+    """HAMi v2.10 numbers the rows that it writes, so the first one is row 0, whichever container it belongs to."""
     places = [
         {
             "containerIndex": 0,

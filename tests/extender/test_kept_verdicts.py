@@ -1,7 +1,7 @@
-"""Pods that ask for different things get different answers, however often something like them was asked before.
+"""Pods that ask for different things get different answers, however often similar pods were asked about before.
 
-They exist because what is remembered under too small a key is the answer to another question. They must not look into
-what is kept. Invariant: an answer is the one that a new process gives.
+They exist because a memory with too small a key gives the answer to another question. They must not look into memories.
+Invariant: every answer is that of a new process.
 """
 
 import json
@@ -18,12 +18,12 @@ NODES = tuple(f"n{number:03}" for number in range(256))
 
 
 def passing(verbs: Verbs, asking: Json) -> int:
-    """How many nodes pass."""
+    """Return how many nodes pass."""
     return len(json.loads(verbs.filter(json.dumps({"Pod": asking, "NodeNames": NODES}).encode()))["NodeNames"])
 
 
 def asking_both(name: str, dcu_memory: int) -> Json:
-    """A pod that asks for an NVIDIA and for a Hygon card in one container."""
+    """A pod that asks for an NVIDIA and a Hygon card in one container."""
     return pod(name, [container("main", asks(gpu=1, gpumem=100, dcunum=1, dcumem=dcu_memory))])
 
 

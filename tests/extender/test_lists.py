@@ -1,6 +1,6 @@
 """The lists of /api/v1: pods, nodes with their cards, quotas.
 
-They exist because a person and the page see the state through them. They must not decide anything. Invariant: every
+They exist because people and the page see the state through the lists. They must not decide anything. Invariant: every
 list is in a full order, and reading changes nothing.
 """
 
@@ -81,7 +81,7 @@ async def test_quotas_show_what_is_used_and_what_the_api_server_charges() -> Non
             }
 
         await client.create(two)
-        # A pending pod is charged by the API server only, and there per container, not per card.
+        # Only the API server charges a pending pod, and per container, not per card.
         pending = {("default", COUNT): (4, 0, 2), ("default", MEMORY): (1000, 0, 100), ("default", CORES): (50, 0, 10)}
         assert await numbers() == pending | {("empty", COUNT): (9, 0, 0)}
         await client.place(two, "n1")

@@ -1,7 +1,7 @@
-"""Parts of the lists over real HTTP: pages, fields, filters, tags, compression; and the document that describes them.
+"""Parts of the lists over HTTP: pages, fields, filters, entity tags, compression; and the document that describes them.
 
-They exist because a list of 10,000 nodes is of use to nobody as a whole. They must not know how pages are made.
-Invariant: put together, the parts are the whole list.
+They exist because nobody can use a list of 10,000 nodes as a whole. They must not know how pages are made. Invariant:
+put together, the parts are the whole list.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _CHECKS = (
 
 
 async def pages(client: Client, path: str, limit: int) -> list[Any]:
-    """All pages of a list, by the links that lead from one to the next."""
+    """Return all pages of a list, by following the links from each to the next."""
     found = []
     following: str | None = f"{path}{'&' if '?' in path else '?'}limit={limit}"
     async with aiohttp.ClientSession(client.url) as session:
@@ -223,7 +223,7 @@ async def test_decisions_are_not_sent_again_until_there_is_another() -> None:
         asking = pod("q", [container("main", asks(1, 5000))])
         known: dict[str, str] = {}
         for _ in range(2):
-            # The second time it is answered from memory, which is counted.
+            # The second answer comes from memory, which is counted.
             await client.filter(asking, "n1")
             async with session.get("/api/v1/decisions") as answer:
                 known = {"If-None-Match": answer.headers["ETag"]}
@@ -268,7 +268,7 @@ async def test_the_document_names_every_path_that_is_served() -> None:
 
 
 async def test_a_generator_of_requests_finds_no_answer_that_the_document_does_not_give(tmp_path: Path) -> None:
-    """Schemathesis asks everything that the document describes but the stream, which has no end."""
+    """Schemathesis requests everything that the document describes except the stream, which has no end."""
     async with serving(*OBJECTS) as client:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -284,5 +284,5 @@ async def test_a_generator_of_requests_finds_no_answer_that_the_document_does_no
         )
         said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
-    # Every operation was asked, and with more than errors for answers.
+    # Every operation was requested, and not all answers were errors.
     assert re.search(r"(\d+) generated, \1 passed", said.decode())

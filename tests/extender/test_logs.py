@@ -1,8 +1,8 @@
-"""What is logged: one format for everything, nothing that a terminal obeys, no flood.
+"""Logs have one format, no terminal control codes, and no floods.
 
-It exists because names and annotations of strangers end up in the terminal of whoever is on call. It must not depend on
-the wording of messages. Invariant: as JSON every line is an object; as text no line holds a control character, and none
-but an entry's first looks like an entry.
+It exists because names and annotations that strangers write end up in the terminal of the person on call. It must not
+depend on the wording of messages. Invariant: as JSON every line is an object; as text no line has a control character,
+and only the first line of an entry looks like one.
 """
 
 import json
@@ -26,12 +26,12 @@ from tests.extender.processes import ROOT, served
 from tests.extender.serving import serving
 
 EVIL = "x\x1b[2J\x1b]0;gone\x07\r\n2026-11-30T08:00:00Z [error    ] forged\u202e\x9b31m\u2028end"
-#: How an entry begins in text logs.
+#: The beginning of an entry in text logs.
 ENTRY = re.compile(r"^\S*\d{4}-\d\d-\d\dT\S+ \[")
 
 
 def logged(program: str, *, as_json: bool, level: str = "info") -> list[str]:
-    """What a process logs that runs these statements."""
+    """Return what a process logs that runs these statements."""
     lines = [
         "from extender.logs import announce, configure_logs, every_line, logger, take_over_the_process",
         f"configure_logs(json={as_json}, level={level!r})",
@@ -89,7 +89,7 @@ def test_a_long_value_is_cut() -> None:
 
 @pytest.mark.parametrize("loss", ["sys.stderr.close()", "os.close(2)", "sys.stderr = None"])
 def test_a_line_that_cannot_be_written_fails_nothing(loss: str) -> None:
-    """A request that logs is answered although the reader of the log is gone."""
+    """A request that logs is answered even if the reader of the log is gone."""
     program = f"""
 import os, sys
 from extender.logs import configure_logs, logger
@@ -154,7 +154,7 @@ async def test_hundreds_of_bad_requests_make_some_lines_of_log_and_are_counted()
         for number in range(200):
             await server.post("/filter", {"Pod": None, "x": number})
         lines = [line for line in server.log.splitlines() if "request cannot be answered" in line]
-        # One more burst for every window that has begun meanwhile.
+        # One more burst for every window that has begun since.
         assert len(lines) < 100
         assert server.stop() == 0
 

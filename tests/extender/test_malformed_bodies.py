@@ -1,4 +1,4 @@
-"""Bodies that are broken, odd or hostile, to every verb.
+"""Every verb answers broken, odd and hostile bodies.
 
 They exist because kube-scheduler throws away every answer but a 200, and treats a crash as an outage for all pods. They
 must not depend on the text of an error. Invariant: after each of them the server answers a normal filter as before.
@@ -17,17 +17,17 @@ from tests.extender.serving import Answer, Client, asked, binding, serving
 GOOD = json.dumps(asked(pod(), "n1", "n2")).encode()
 DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG_NUMBER = b"1" + b"0" * 5000
-#: The answers of "I do not know"; an Error has some text.
+#: The answers that mean "I do not know"; an Error has some text.
 NO_VICTIMS = {"NodeNameToMetaVictims": None}
 
 
 def args(**keys: object) -> bytes:
-    """Good ExtenderArgs with some keys replaced."""
+    """Return valid ExtenderArgs with some keys replaced."""
     return json.dumps(asked(pod(), "n1", "n2") | keys).encode()
 
 
 def pod_with(**spec: object) -> bytes:
-    """ExtenderArgs whose pod has these fields in its spec."""
+    """Return ExtenderArgs whose pod has these fields in its spec."""
     changed = pod()
     changed["spec"] |= spec
     return args(Pod=changed)
@@ -107,14 +107,14 @@ def prefix(request: pytest.FixtureRequest) -> str:
 
 
 async def check_normal_filter(client: Client) -> None:
-    """A pod that nobody has asked about gets its normal answer."""
+    """Check that a new pod gets its normal answer."""
     said = await client.filter(pod("later"), "n1", "n2", "n3")
     assert (said["NodeNames"], said["FailedNodes"], said["Error"]) == (["n1", "n2"], {}, "")
     assert said["FailedAndUnresolvableNodes"].keys() == {"n3"}
 
 
 def check_error(answer: Answer) -> None:
-    """A 200 whose Error says something that no format string can trip over, and not that the code is broken."""
+    """Check a 200 whose Error has a text, is safe in a format string, and does not report a bug."""
     assert answer.status == 200
     error = answer.json()["Error"]
     assert error
@@ -278,7 +278,7 @@ async def test_a_body_above_the_limit_gets_no_scores_and_no_victims(prefix: str)
     ],
 )
 async def test_preempt_never_answers_a_null(candidate: Json | None, expected: Json | None) -> None:
-    # A pod without cards, for which what is offered comes back.
+    # For a pod without cards, what is offered comes back.
     asking = pod(containers=[container("main")])
     body = {"Pod": asking, "NodeNameToVictims": None, "NodeNameToMetaVictims": {"n1": candidate}}
     async with serving() as client:
@@ -316,7 +316,7 @@ async def test_unknown_routes_and_wrong_methods(method: str, path: str, status: 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_bodies_made_up_from_a_seed_are_answered(verb: str) -> None:
-    """300 for each; `make soak` sends 10,000."""
+    """300 bodies are sent to each verb; `make soak` sends 10,000."""
     async with serving(node("n1"), node("n2")) as client:
         for number, body in enumerate(bodies(verb, 1, 300)):
             why = wrong(verb, await client.post(f"/{verb}", body))

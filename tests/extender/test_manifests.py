@@ -1,4 +1,4 @@
-"""Manifests as people and tools write them: wrappings, YAML's oddities, and texts that are none.
+"""Manifests as people and tools write them: wrappings, YAML's oddities, and texts that are no manifests.
 
 They exist because a dump may come from kubectl, from the API or from an editor. They must not know what an object
 means. Invariant: the same objects come out of every wrapping, and what is no manifest is an error that names the file.
@@ -22,7 +22,7 @@ def parse(text: str | bytes) -> list[Manifest]:
 
 
 def decoded(text: str | bytes) -> list[Any]:
-    """The objects of a text, each as its wire type."""
+    """Return the objects of a text, each as its wire type."""
     types: dict[str, Any] = {"Pod": core_v1.Pod, "Node": core_v1.Node}
     return [manifest.decode(types[manifest.kind]) for manifest in parse(text) if manifest.kind in types]
 
@@ -193,7 +193,7 @@ spec:
     ids=["null", "date", "list", "map"],
 )
 def test_a_wrong_value_that_json_cannot_show_is_named_all_the_same(labels: str) -> None:
-    """Found by the fuzzer: keys of any type, and lists that hold themselves."""
+    """The fuzzer found them: keys of any type, and lists that contain themselves."""
     with pytest.raises(InputError) as said:
         decoded(f"kind: Pod\nmetadata: {{name: p, labels: {labels}}}\n")
     assert str(said.value).startswith("metadata.labels")

@@ -1,8 +1,8 @@
-"""Numbers of thousands of digits, wherever a number comes in from outside.
+"""Numbers of thousands of digits stop nothing, wherever numbers come in from outside.
 
 It exists because Python converts at most 4,300 digits and raises beyond: a pod whose resourceVersion had more was not
-counted. It must not know how numbers are read. Invariant: whatever the number, nothing raises, and what is wrong with
-one object leaves the others.
+counted. It must not know how numbers are read. Invariant: no number raises, and a fault in one object leaves the others
+alone.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Whatever a process was asked before, it answers as a process that has just begun.
+"""Whatever a process was asked before, it answers as a new process does.
 
-They exist because every verb, the waker and the reading of pods remember something, and only the verbs see all of it
+They exist because every verb, the waker and the reading of pods have memories, and only the verbs see all of them
 together: quotas with scopes, cards of several vendors and in MIG mode, policies that look ahead, own bookings. They
-must not look into what is kept. Invariant: a new process has the same objects, and nothing else.
+must not look into memories. Invariant: a new process has the same objects, and nothing else.
 """
 
 import json
@@ -65,7 +65,7 @@ def put_quota(cluster: Cluster, made: Json) -> None:
 
 @pytest.fixture(scope="module")
 def workload() -> Workload:
-    """What policies that look ahead expect."""
+    """The workload that policies with foresight expect."""
     snapshot = make_cluster({}, None).cache.snapshot()
     plan = plan_of(snapshot)
     some = [asking("p", 300, 0), asking("p", 1000, 0), asking("p", 0, 500)]
@@ -74,7 +74,7 @@ def workload() -> Workload:
 
 
 def asking(name: str, gpu: int, dcus: int, annotations: Json | None = None, priority_class: str = "") -> Json:
-    """A pod with a sidecar and an app; 0 MiB: no card of this vendor, -1: half a card."""
+    """A pod with a sidecar and an app; 0 MiB: no card of this vendor; -1: half a card."""
     limits: Json = {}
     if gpu:
         limits["nvidia.com/gpu"] = "1"
@@ -142,7 +142,7 @@ class Story:
         self.verbs = Verbs(self.cluster)
 
     def anew(self) -> Verbs:
-        """A new process with the same objects."""
+        """Return a new process with the same objects."""
         cluster = make_cluster(self._kinds, self._workload)
         if self._quota is not None:
             put_quota(cluster, self._quota)
@@ -151,7 +151,7 @@ class Story:
         return Verbs(cluster)
 
     def ask(self, manifest: Json) -> list[str]:
-        """Filter and prioritize, each beside a new process that was asked nothing else."""
+        """Filter and prioritize; compare each with a new process that was asked nothing else."""
         body = question(manifest, NODES)
         answer = self.verbs.filter(body)
         assert answer == self.anew().filter(body)
@@ -234,7 +234,7 @@ def test_what_helps_one_pod_of_a_group_of_refused_pods_helps_each(
 
 # -- reading containers ------------------------------------------------------------------------------------------------
 
-#: Texts that look alike and say different things, or look different and say the same.
+#: Texts that look alike and mean different things, or look different and mean the same.
 amounts = st.sampled_from(("1", "1.0", "true", '"1"', '"1.0"', '"01"', "2", '"-1"', "null"))
 resources = st.lists(
     st.tuples(st.sampled_from(("nvidia.com/gpu", "hygon.com/dcunum", "nvidia.com/gpumem", "cpu")), amounts), max_size=3
@@ -269,5 +269,5 @@ def test_containers_are_read_as_if_none_had_been_read_before(
 
 
 def _compared(read: PodContainers) -> tuple[object, ...]:
-    """Return what two readings have in common: what kube-scheduler counts is compared by identity elsewhere."""
+    """Return what two readings must share: what kube-scheduler counts is compared by identity elsewhere."""
     return read._replace(requested=()), [(each.kind, each.amounts) for each in read.requested]

@@ -1,7 +1,7 @@
 """Probes and metrics over real HTTP.
 
-They exist because a deployment watches them before anything else. They must not know how a number is computed.
-Invariant: what Prometheus reads follows the state, and no label names a pod, a card or a node.
+They exist because a deployment depends on them first. They must not know how a number is computed. Invariant: what
+Prometheus reads follows the state, and no label names a pod, a card or a node.
 """
 
 import pytest
@@ -17,7 +17,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 async def samples(client: Client) -> Samples:
-    """Every sample by its name and sorted labels, as Prometheus would read them."""
+    """Return every sample by its name and sorted labels, as Prometheus would read them."""
     answer = await client.send("GET", "/metrics")
     assert answer.status == 200
     families = text_string_to_metric_families(answer.body.decode())

@@ -1,7 +1,7 @@
-"""Cards in MIG mode from the manifest to the annotations and back, as kube-scheduler, the plugin and people see them.
+"""Cards in MIG mode from the manifest to the annotations and back, as kube-scheduler, the plugin and users see them.
 
-It exists because the places of instances travel in an annotation of their own. It must not repeat which place is
-chosen. Invariant: what a Binding writes is read back as the same pod.
+It exists because the places of instances travel in an annotation of their own. It must not test which place is chosen.
+Invariant: what a Binding writes is read back as the same pod.
 """
 
 import json
@@ -71,7 +71,7 @@ async def test_a_binding_writes_rows_and_places_byte_for_byte_as_hami_does() -> 
         await bench.caught_up()
         (record,) = bench.live.cluster.cache.pods.values()
         assert record.held[0][:4] == ("GPU-a", 2, 19_968, 58)
-        # The plugin adds what it made; that is no edit, and a restart changes nothing.
+        # The plugin adds the instance that it made; that does not count as an edit, and a restart changes nothing.
         real = [
             each | {"migUUID": "MIG-1", "gpuInstanceID": 1, "computeInstanceID": 0} for each in json.loads(INSTANCES)
         ]

@@ -1,9 +1,9 @@
 """REQ-C8: filter, bind, admission, the options and the usage records agree on which pod is a launcher.
 
-It exists because each of them could be told something else, and the one that believes a pod gives devices away twice.
-It must not ask the classifier: what each of them says is read from its own answer. Invariant: for all five the same
-fixture, one pod of 2 units whose VM holds 2 on n1, in a world where only a launcher of that VM has a place: n1 has 2
-units, and the namespace may have 2.
+It exists because each of them could decide otherwise, and one that wrongly believes a pod gives devices away twice. It
+must not ask the classifier: it reads each one's own answer. Invariant: for all five the same fixture, one pod of 2
+units whose VM holds 2 on n1, in a world where only a launcher of that VM has a place: n1 has 2 units, and the namespace
+may have 2.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ POD = raw_pod("l", 2)
 
 
 class World(NamedTuple):
-    """One cluster, asked by everybody."""
+    """One cluster that all five are asked about."""
 
     client: Client
     webhooks: Webhooks
@@ -54,7 +54,7 @@ async def by_admission(world: World) -> bool:
 
 
 async def by_options(world: World) -> bool:
-    """What is left of a node of 4 once the pod is there: the VM and its launcher are one use."""
+    """Whether the options count the VM and its launcher as one use: what is left of a node of 4 shows it."""
     cluster = make_raw_cluster(raw_node(units=4), *world.machines, running())
     raw = (await served(cluster, lambda each: each.client.get("/api/v1/options")))["raw"]
     return bool(raw[0]["free"] == 2)
@@ -79,7 +79,7 @@ def running() -> Json:
 
 
 async def served(cluster: Cluster, ask: Callable[[World], Awaitable[T]], machines: Sequence[Json] = ()) -> T:
-    """What one asker is told of a cluster."""
+    """What one of the five says of a cluster."""
     admission = Admission(cluster)
     runner, port = await start(make_app(cluster, ServerSettings(port=0), admission=admission), ServerSettings(port=0))
     try:

@@ -1,7 +1,7 @@
-"""GET /api/v1/options: what is free, not what there is in total.
+"""GET /api/v1/options shows what is free, not the total.
 
-It exists because a catalogue is built from it. It must not look into arrays. Invariant: what is said to be free can be
-placed, one share or unit after another, and then nothing more.
+It exists because a catalogue is built from it. It must not look into arrays. Invariant: what is listed as free can be
+placed, one share or unit after another, and nothing more.
 """
 
 import pytest
@@ -60,7 +60,7 @@ async def test_free_units_per_raw_key() -> None:
     )
     cluster = make_raw_cluster(*objects, budgets={("default", K): 7})
     async with serving(cluster=cluster) as client:
-        # The launcher and its VM are one use; what n3 owes takes nothing from the others.
+        # The launcher and its VM are one use; what n3 lacks takes nothing from the others.
         assert await raw(client) == [{"key": K, "nodes": 2, "free": 9, "largest": 5}]
         (said,) = await raw(client, "?namespace=default")
         assert said["budget"] == {"hard": 7, "used": 6, "left": 1}

@@ -1,7 +1,7 @@
-"""Annotations that override a setting: where one cannot be used, the setting holds, and everybody is told.
+"""If an annotation that overrides a setting cannot be used, the setting holds, and the user is told.
 
-It exists because a word in the wrong case must not turn the operator's choice into another one. It must not test what
-the policies do. Invariant: OVERRIDES lists every annotation that overrides a setting.
+It exists because a word in the wrong case must not replace the operator's choice with another one. It must not test
+what the policies do. Invariant: OVERRIDES lists every annotation that overrides a setting.
 """
 
 import json
@@ -19,8 +19,8 @@ from tests.admission.reviews import admitting
 from tests.extender.inside import run_inside
 from tests.extender.objects import asks, container, listed, node, pod
 
-#: Annotation -> the field of `Policies` that it overrides, and values that name no policy. Weights have no flag, so
-#: there is no setting that could hold in the place of bad ones: they are InvalidRequest.
+#: Annotation -> the field of `Policies` that it overrides, and values that name no policy. Weights have no flag, so no
+#: setting can replace bad ones: they are InvalidRequest.
 OVERRIDES = {
     CARD_POLICY: ("card", ["Binpack", "pack", "binpack,Spread", "BINPACK", ""]),
     NODE_POLICY: ("node", ["Spread", "binpack,spread", "fullest", " ", ""]),

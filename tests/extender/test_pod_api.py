@@ -1,8 +1,8 @@
 """The pod API of an embedded cluster.
 
-It exists because a test or a person plays the API server here: creates pods, moves them through their statuses,
-deletes them. It must not depend on kube-scheduler's verbs. Invariant: what is shown is a function of the objects as
-they are now, and a body that cannot be used changes nothing.
+It exists because a test or a person plays the API server here: creates pods, moves them through their statuses, deletes
+them. It must not depend on kube-scheduler's verbs. Invariant: what is shown follows from the present objects, and a
+body that cannot be used changes nothing.
 """
 
 import json
@@ -213,7 +213,7 @@ async def test_deleting_releases_and_a_second_delete_finds_nothing() -> None:
 
 
 def bodies() -> list[Any]:
-    """Bodies that are no usable Pod, and what the error must name."""
+    """Return bodies that are no usable Pod, with what the error must name."""
     named: dict[str, tuple[bytes, list[str]]] = {
         "empty": (b"", ["body", "must be one Pod"]),
         "only blanks": (b"  \n", ["body", "must be one Pod"]),
@@ -272,7 +272,7 @@ async def test_a_body_that_cannot_be_used_is_refused_and_changes_nothing(body: b
 
 
 async def test_yaml_is_refused() -> None:
-    """A map of 1.5 MB in it takes 2.3 s to read; files are read before anybody waits."""
+    """A YAML map of 1.5 MB takes 2.3 s to read. Files may be YAML: they are read before any request waits."""
     body = b"kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: main}]}\n"
     async with serving(node("n1")) as client:
         answer = await client.post("/api/v1/pods", body)

@@ -1,7 +1,7 @@
-"""Preempt over HTTP: which of the offered nodes come back, and with which victims.
+"""Preempt over HTTP returns which of the offered nodes, with which victims.
 
 It exists because kube-scheduler deletes whatever the answer names. It must not know how victims are found. Invariants:
-never a node or a null that was not offered; a victim was offered or is a pod of lower priority on that node.
+only offered nodes come back, and no null; a victim was offered or is a pod of lower priority on that node.
 """
 
 from typing import Any
@@ -13,6 +13,7 @@ from tests.extender.recorded import Recorded, recorded
 from tests.extender.serving import Client, serving
 
 HIGH = 1000
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def low(name: str, on: str, card: int = 0, memory: int = 800, priority: int = 0, **other: Any) -> Json:  # noqa: ANN401
@@ -30,7 +31,7 @@ def high(memory: int = 500, **spec: object) -> Json:
 
 
 def body(preemptor: Json, offered: dict[str, list[str]], violations: int = 0) -> Json:
-    """The question with UIDs only."""
+    """Return the question with UIDs only."""
     meta = {
         name: {"Pods": [{"UID": f"uid-{each}"} for each in pods], "NumPDBViolations": violations}
         for name, pods in offered.items()
@@ -76,7 +77,7 @@ async def test_both_encodings_get_the_same_answer_and_an_empty_list_is_filled() 
 async def test_a_uid_that_is_not_known_stays_and_helps_nobody() -> None:
     async with serving(node("n1"), node("n2"), low("a", "n1"), low("b", "n2", priority=HIGH)) as client:
         assert await answer(client, body(high(), {"n1": ["a", "ghost"]})) == {"n1": ["a", "ghost"]}
-        # Of a node where nobody helps an unknown pod is no answer either, and a pod is a victim on its own node alone.
+        # Where nobody helps, an unknown pod is no answer either, and a pod is a victim on its own node only.
         assert await answer(client, body(high(), {"n2": ["ghost"]})) == {}
         assert await answer(client, body(high(), {"n2": ["a"]})) == {}
         assert await answer(client, body(high(), {"n1": ["ghost"]})) == {"n1": ["a", "ghost"]}
@@ -88,17 +89,17 @@ async def test_with_both_encodings_in_one_body_that_of_uids_decides() -> None:
         whole = {"n2": {"Pods": [objects[3]], "NumPDBViolations": 0}}
         question = body(high(), {"n1": ["a"]}) | {"NodeNameToVictims": whole}
         assert await answer(client, question) == {"n1": ["a"]}
-        # Nothing is offered then, whatever the other map says.
+        # Then nothing is offered, whatever the other map says.
         assert await answer(client, question | {"NodeNameToMetaVictims": {}}) == {}
         assert await answer(client, question | {"NodeNameToMetaVictims": None}) == {"n2": ["b"]}
-        # Each list may have pods of either kind.
+        # Each list may mix known and unknown pods.
         pods: list[Json | None] = [{"UID": "uid-a"}, objects[2], None, {}, {"metadata": {}}, {"UID": ""}]
         for key in ("NodeNameToMetaVictims", "NodeNameToVictims"):
             assert await answer(client, {"Pod": high(), key: {"n1": {"Pods": pods}}}) == {"n1": ["a"]}
 
 
 async def test_among_thousands_of_nodes_those_that_help_are_found() -> None:
-    # Most are not known, and of the known ones all but two have victims that do not help.
+    # Most nodes are not known, and on all but two of the others the victims do not help.
     helped, in_vain = [f"n{at}" for at in (7, 301)], [f"n{at}" for at in range(400, 440)]
     objects = [node(name) for name in (*helped, *in_vain)]
     objects += [low(f"a-{name}", name) for name in helped]
@@ -129,10 +130,54 @@ async def test_an_offered_victim_is_spared_where_the_node_provably_has_room() ->
     preemptor = high(995)
     preemptor["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": "GPU-n1-1"}
     async with serving(*objects) as client:
-        # The count of `large` is enough for kube-scheduler, and only its card is wanted.
+        # For kube-scheduler the count of `large` is enough, and only its card is wanted.
         assert await answer(client, body(preemptor, offered)) == {"n1": ["large"]}
         held_by_a_volume = with_spec(dict(preemptor), **big)
         assert await answer(client, body(held_by_a_volume, offered)) == {"n1": ["large", "small"]}
+
+
+TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"affinity": {"podAffinity": {REQUIRED: [TERM]}}}, id="affinity"),
+        pytest.param({"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}}, id="anti-affinity"),
+        pytest.param({"hostPort": 8080}, id="a host port"),
+        pytest.param(
+            {
+                "topologySpreadConstraints": [
+                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+                ]
+            },
+            id="a hard topology spread",
+        ),
+        pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, id="a volume"),
+        pytest.param({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, id="a device claim"),
+    ],
+)
+async def test_an_offered_victim_is_not_spared_where_more_than_resources_may_decide(more: Json) -> None:
+    one = node("n1", 2, allocatable="3")
+    one["status"]["allocatable"] |= {"pods": "10"}
+    objects = [one, low("offered", "n1", 0, memory=10), low("other", "n1", 1, memory=900)]
+    plain, asking = high(995), high(995)
+    for each in (plain, asking):
+        each["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": "GPU-n1-1"}
+    if "hostPort" in more:
+        asking["spec"]["containers"][0]["ports"] = [{"containerPort": 80} | more]
+    else:
+        asking["spec"] |= more
+    async with serving(*objects) as client:
+        assert await answer(client, body(plain, {"n1": ["offered"]})) == {"n1": ["other"]}
+        found = await answer(client, body(asking, {"n1": ["offered"]}))
+        assert {name: sorted(pods) for name, pods in found.items()} == {"n1": ["offered", "other"]}
+    if "affinity" in more:
+        # A pod that is there already may keep others away.
+        objects[2]["spec"] |= more
+        async with serving(*objects) as client:
+            found = await answer(client, body(plain, {"n1": ["offered"]}))
+            assert {name: sorted(pods) for name, pods in found.items()} == {"n1": ["offered", "other"]}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +186,8 @@ async def test_an_offered_victim_is_spared_where_the_node_provably_has_room() ->
         pytest.param({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}}, id="DaemonSet"),
         pytest.param({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}, id="mirror"),
         pytest.param({"metadata": {"annotations": {"kubernetes.io/config.source": "file"}}}, id="static"),
-        pytest.param({"spec": {"priorityClassName": "system-cluster-critical"}}, id="critical"),
+        pytest.param({"spec": {"priorityClassName": "system-cluster-critical"}}, id="cluster-critical"),
+        pytest.param({"spec": {"priorityClassName": "system-node-critical"}}, id="node-critical"),
         pytest.param({"spec": {"priority": HIGH}}, id="the same priority"),
         pytest.param({"metadata": {"deletionTimestamp": "2026-11-30T10:00:00Z"}}, id="leaving"),
     ],
@@ -243,11 +289,11 @@ async def test_what_comes_free_is_kept_for_the_nominated_pod() -> None:
         tiny = pod("tiny", memory=100)
         assert [await fits(each) for each in (tiny, small, higher)] == [True, False, False]
         await client.delete("leaving")
-        # 1000 MiB are free, and 600 of them are kept.
+        # 1000 MiB are free, and 600 of them are reserved.
         assert [await fits(each) for each in (tiny, small, equal, higher)] == [True, False, False, True]
         assert await fits(nominated)
         bind = {"PodName": "small", "PodNamespace": "default", "PodUID": "uid-small", "Node": "n1"}
         assert "InsufficientMemory" in (await client.post("/bind", bind)).json()["Error"]
-        # Once it is bound, its share is its own and nothing is kept beside.
+        # Once the pod is bound it holds its share, and nothing more is reserved.
         await client.post("/bind", bind | {"PodName": "high", "PodUID": "uid-high"})
         assert [await fits(each) for each in (small, pod("rest", memory=400))] == [False, True]

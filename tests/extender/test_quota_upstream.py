@@ -1,8 +1,8 @@
 """What the API server's own quota does (upstream_formula 8) and how it reads numbers (12), beside ours.
 
-It exists because both quotas look at the same pods, and where they should agree, they must. It must not repeat the
-formula, whose cases are in test_upstream_cases. Invariant: for pods with counts of 1, absolute memory and no shrink
-both charges are one number, and both verdicts are one.
+It exists because both quotas count the same pods, and must agree where their rules do. It must not repeat the formula,
+whose cases are in test_upstream_cases. Invariant: for pods with counts of 1, absolute memory and no shrink both charges
+are equal, and both verdicts are.
 """
 
 import msgspec
@@ -105,7 +105,7 @@ async def test_upstream_8_only_requests_are_enforced_there_and_both_here() -> No
     ids=repr,
 )
 def test_upstream_12_a_limit_is_read_as_the_api_server_reads_it(raw: object, limit: int | None) -> None:
-    """Fractions are legal in a limit; what is left of one card after half a card is none."""
+    """Fractions are legal in a limit; a limit of half a card leaves room for none."""
     read = read_quota("default", "q", {f"requests.{COUNT}": raw}, NVIDIA)
     assert dict(read.hard) == ({} if limit is None else {COUNT: limit})
     assert len(read.problems) == (limit is None)
@@ -113,7 +113,7 @@ def test_upstream_12_a_limit_is_read_as_the_api_server_reads_it(raw: object, lim
 
 @st.composite
 def equal_pods(draw: st.DrawFn) -> Json:
-    """Pods for which both numbers are equal: every count 1, absolute memory, cores that are asked for."""
+    """Draw pods for which both numbers are equal: every count is 1, memory is absolute, and cores are asked for."""
 
     def resources() -> Json:
         return asks(1, draw(st.integers(1, 20)), draw(st.integers(1, 30))) if draw(st.booleans()) else {}

@@ -1,7 +1,8 @@
 """Quotas as users meet them: over HTTP and on the command line, with manifests.
 
-It exists because a limit that is only right inside helps nobody. It must not know how charges are kept. Invariant: the
-numbers are those of user_reports A40 to A55 and of the seed's examples, and every refusal names the quota.
+It exists because a limit must be right where users meet it, not only inside. It must not know how charges are kept.
+Invariant: the numbers are those of user_reports A40 to A55 and of the seed's examples, and every refusal names the
+quota.
 """
 
 import json
@@ -51,7 +52,7 @@ async def test_the_seed_s_examples_are_refused_and_charged() -> None:
         assert refused["FailedAndUnresolvableNodes"]["n1"].startswith("QuotaExceeded: ")
         await client.place(both, "n1")
         (row,) = await client.get("/api/v1/quotas")
-        # The refused pod is there as well, and the API server charges pods from their creation on.
+        # The refused pod exists too, and the API server charges pods from their creation on.
         assert (row["hard"], row["used"], row["api_charge"]) == (24 * GIB, 20 * GIB, (30 + 20) * GIB)
 
 
@@ -60,7 +61,7 @@ async def test_a54_a_percentage_is_judged_on_each_node_s_cards_by_filter_and_bin
     async with serving(*nodes, quota({LIMIT: 20_000})) as client:
         answer = await client.filter(half(), "small", "large")
         assert answer["NodeNames"] == ["small"]
-        # The numbers, and the quota's name, are explain's; see below.
+        # `explain` gives the numbers and the quota's name; see below.
         refusal = answer["FailedAndUnresolvableNodes"]["large"]
         assert refusal.startswith("QuotaExceeded: namespace's GPU quota is exceeded")
         assert await client.bind(half(), "large") == refusal

@@ -1,7 +1,7 @@
-"""The file of --raw-budgets and the flags of whole devices: what is taken, and what is refused with field and value.
+"""The file of --raw-budgets and the flags of whole devices: what is accepted, and what is refused with field and value.
 
-It exists because a budget that is read wrong is no budget. It must not judge pods. Invariant: a file is taken whole or
-not at all.
+It exists because a budget that is misread limits nothing. It must not judge pods. Invariant: a file is accepted whole
+or not at all.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Whole devices under raw keys by the verbs: cases C-01 to C-18, P-01, P-02, B-01, B-03, F-01 over HTTP.
+"""The verbs on whole devices under raw keys, over HTTP: cases C-01 to C-18, P-01, P-02, B-01, B-03, F-01.
 
-They exist because the ledger alone refuses nobody. They must not look into the ledger. Invariant: every pod here says
-of itself that it is a launcher of VMI a; only VMIs that list it make it one.
+They exist because the ledger alone refuses no pod. They must not look into the ledger. Invariant: every pod here claims
+to be a launcher of VMI a, and is one only if a VMI lists it.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ async def passing(client: Client, asking: Json, *names: str) -> list[str]:
 
 
 async def largest(client: Client, name: str = "n1") -> int:
-    """The most units for which some other pod passes on a node."""
+    """Return the most units with which another pod passes on a node."""
     for units in range(16, 0, -1):
         if await passing(client, raw_pod(f"of-{units}", units), name):
             return units
@@ -279,7 +279,7 @@ def test_without_raw_keys_nothing_changes() -> None:
 
 
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """How often cards were judged so far."""
+    """Return how often cards were judged so far."""
     seen = []
 
     def judged(*args: object, **more: object) -> object:

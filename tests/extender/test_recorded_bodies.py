@@ -1,8 +1,8 @@
 """Bodies that a real kube-scheduler sent, byte for byte and pretty printed, over real HTTP.
 
-They exist because nobody invents what Go writes: nulls, whole objects, names in no order. They must not depend on one
-another. Invariant: what decodes gets a valid answer, whether the cluster knows the nodes or not, and asking changes
-nothing.
+They exist because hand-written bodies lack what Go writes: nulls, whole objects, names in no order. They must not
+depend on one another. Invariant: what decodes gets a valid answer, whether the cluster knows the nodes or not, and
+asking changes nothing.
 """
 
 import json
@@ -20,7 +20,7 @@ ASKING = pytest.mark.parametrize("sent", recorded("filter", "prioritize"))
 
 
 def places(answer: Answer, sent: Recorded) -> dict[str, str]:
-    """Candidate node -> where filter put it; checks the shape and that every node is in one place only."""
+    """Return candidate node -> where filter put it; check the shape, and that every node is in one place only."""
     said = answer.json()
     assert answer.status == 200
     assert said.keys() == FILTER_KEYS
@@ -42,7 +42,7 @@ def places(answer: Answer, sent: Recorded) -> dict[str, str]:
 
 
 def raw_items(body: bytes) -> list[bytes]:
-    """The bytes of every item of `Nodes`."""
+    """Return the bytes of every item of `Nodes`."""
     nodes = msgspec.json.decode(body, type=dict[str, msgspec.Raw])["Nodes"]
     items = msgspec.json.decode(nodes, type=dict[str, msgspec.Raw])["items"]
     return [bytes(item) for item in msgspec.json.decode(items, type=list[msgspec.Raw])]

@@ -1,8 +1,8 @@
-"""Whatever is told of pods, by whomever and in whatever order, the registry knows what the model says.
+"""Whatever events show pods, from any source and in any order, the registry knows what the model says.
 
-It exists because six sides tell of a pod, early or late, and what is known of it stands in several indices. It must not
-repeat the rules, which are in `registry_model`. Invariant: after every step each pod's state, its booking, its claim,
-its name and what is charged for it agree, every step is one of the table, and of a pod that is gone nothing is left.
+It exists because six sources show a pod, early or late, and several indices hold what is known of it. It must not
+repeat the rules, which are in `registry_model`. Invariant: after every step each pod's state, booking, claim, name and
+charge agree, every step is one of the table, and nothing is left of a pod that is gone.
 """
 
 from dataclasses import replace
@@ -53,7 +53,7 @@ cardless = st.builds(replace, st.one_of(unbound, booked), asks=st.just(False), c
 
 
 def wire_of(told: Told) -> Json:
-    """The pod as an API server would show it."""
+    """Return the pod as an API server would show it."""
     memory = asks(1, told.memory) if told.asks else {"requests": {"cpu": "1"}}
     twice = asks(1, 2 * told.memory) if told.asks else {}
     text = None
@@ -81,7 +81,7 @@ def decoded(told: Told) -> core_v1.Pod:
 
 
 class RegistryMachine(RuleBasedStateMachine):
-    """Rules are what may be told."""
+    """Each rule is an event."""
 
     @initialize(live=st.booleans(), claims=st.booleans())
     def begin(self, live: bool, claims: bool) -> None:
@@ -200,11 +200,15 @@ class RegistryMachine(RuleBasedStateMachine):
     # -- what must hold -------------------------------------------------------------------------------------------
 
     def step(self, uid: str, event: PodEvent) -> None:
-        """The step that is going to be taken."""
+        """Return the step that is about to be taken."""
         self.expected = uid, TRANSITIONS[self.registry.state(uid), event]
 
     def check_step(self) -> None:
         uid, state = self.expected
+        known = self.model.pods.get(uid)
+        if state is PodState.CLAIMED and known is not None and not known.claim:
+            # The same event told of another plugin's rejection.
+            state = TRANSITIONS[state, PodEvent.UNCLAIM]
         assert self.registry.state(uid) is state
 
     @invariant()

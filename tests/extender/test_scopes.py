@@ -1,7 +1,7 @@
-"""What quotas' scopes ask of a pod, read from manifests as the API server reads them.
+"""The facts of a pod that quota scopes test, read from manifests as the API server reads them.
 
-It exists because a pod's QoS class is not always in its status, and a deadline is no deletion. It must not know quotas'
-numbers. Invariant: a field that says nothing leaves the scope as it is by default.
+It exists because a pod's QoS class is not always in its status, and a deadline is not a deletion. It must not know
+quotas' numbers. Invariant: an empty field leaves the scope at its default.
 """
 
 import msgspec

@@ -1,7 +1,7 @@
 """Metrics per card and per pod, and HAMi's names, over real HTTP.
 
-They exist because dashboards are built on them. They must not know how a line is made. Invariant: they say what the
-lists say, and promtool finds nothing wrong.
+They exist because dashboards use them. They must not know how a line is made. Invariant: they say what the lists say,
+and promtool finds nothing wrong.
 """
 
 import gzip

@@ -1,7 +1,7 @@
 """Cards of several vendors in one cluster, on one node and in one pod, as users meet them.
 
-It exists because everything between the manifest and the annotation must keep vendors apart. Invariant: nothing of one
-vendor changes what another vendor's cards take.
+It exists because everything between the manifest and the annotation must keep vendors apart. Invariant: nothing about
+one vendor changes what another vendor's cards take.
 """
 
 import io
@@ -45,7 +45,7 @@ def mixed(name: str = "n1", *records: str, cards: int = 1, **more: Any) -> Json:
 
 
 def asks(**amounts: int) -> Json:
-    """Resources by short names: gpu, gpumem, gpucores, dcunum, dcumem, dcucores."""
+    """Return resources, given by short names: gpu, gpumem, gpucores, dcunum, dcumem, dcucores."""
     limits = {f"{'nvidia' if name.startswith('gpu') else 'hygon'}.com/{name}": str(n) for name, n in amounts.items()}
     return {"limits": limits, "requests": dict(limits)}
 
@@ -65,14 +65,14 @@ def cluster_of(*objects: Json, settings: Settings = BOTH) -> Cluster:
 
 
 def filtered(cluster: Cluster, asking: Json, *names: str) -> Json:
-    """Filter's answer."""
+    """Return filter's answer."""
     body = {"Pod": asking, "NodeNames": list(names)}
     answer: Json = json.loads(Verbs(cluster).filter(json.dumps(body).encode()))
     return answer
 
 
 def bound(cluster: Cluster, asking: Json, name: str) -> str:
-    """Bind a pod that filter was shown; returns the deciding reason against it, with the numbers."""
+    """Bind a pod that filter has seen; return the deciding reason against it, with the numbers."""
     verbs = Verbs(cluster)
     verbs.filter(json.dumps({"Pod": asking, "NodeNames": [name]}).encode())
     meta = asking["metadata"]
@@ -84,7 +84,7 @@ def bound(cluster: Cluster, asking: Json, name: str) -> str:
 
 
 def written(cluster: Cluster, uid: str) -> dict[str, str]:
-    """The annotations that a Binding of the pod would carry, apart from empty ones."""
+    """Return the annotations that a Binding of the pod would carry, except empty ones."""
     allocation = cluster.pod(uid).allocation  # type: ignore[union-attr]  # it is bound
     assert isinstance(allocation, tuple)
     values = bind_annotations(cluster.settings.vendors, "n1", allocation, 0, lock_mode=False)
@@ -120,7 +120,7 @@ def test_a23_a24_each_vendors_rows_stand_at_the_true_container_in_a_list_of_thei
     texts = written(cluster, "uid-p")
     assert texts[ALLOCATION] == ";GPU-n1-0,NVIDIA,10,0:;;;GPU-n1-0,NVIDIA,30,0:;"
     assert texts[HYGON_ALLOCATION] == "DCU-n1-0,DCU,40,5:;;;DCU-n1-0,DCU,20,5:;;"
-    # Read back, both are the same pod's.
+    # Read back, both belong to the same pod.
     again = pod("p", containers, inits=inits, node="n1", annotations={key: texts[key] for key in texts})
     read = convert_pod(msgspec.json.decode(json.dumps(again), type=core_v1.Pod), BOTH)
     assert read.allocation == cluster.pod("uid-p").allocation  # type: ignore[union-attr]  # it is bound
@@ -228,7 +228,7 @@ def test_ascend_gets_the_annotations_that_its_plugin_reads() -> None:
     assert values["hami.io/Ascend310P-devices-allocated"] == "A0,Ascend310P,3072,0:;"
     assert values["huawei.com/Ascend310P"] == '[{"UUID":"A0","temp":"vir01"}]'
     assert values["predicate-time"] == "7"
-    # What the pod does not ask is blanked, so that a forged value does not survive.
+    # What the pod does not ask for is blanked, so that a forged value does not survive.
     assert values[ALLOCATION] == ""
 
 
@@ -309,7 +309,7 @@ def test_a49_quotas_limit_each_vendors_resources_in_one_unit() -> None:
 
 
 def run(path: Path, command: str, *objects: Json, vendors: str = "nvidia,hygon", **kwargs: Any) -> Json:  # noqa: ANN401
-    """A command's JSON."""
+    """Run a command; return its JSON."""
     file = path / "objects.json"
     file.write_text(listed(*objects))
     where = ("-f", file) if command == "account" else ("--cluster", file)

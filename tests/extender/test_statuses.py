@@ -1,7 +1,7 @@
-"""When a pod's status says that its ordinary inits are over.
+"""Whether a pod's status says that its ordinary inits are over.
 
 It exists because one wrong reading gives away a card that is in use. It must not know what is held in which state.
-Invariant: the answer depends on the status as it is now; what is missing or no time never makes an init run again.
+Invariant: the answer depends on the present status; a missing or malformed time never makes an init run again.
 """
 
 import json
@@ -22,7 +22,7 @@ def read(value: Json) -> Pod:
 
 
 def inits_over(*statuses: Json, inits: int = 1, spec: Json | None = None, **status: Any) -> bool:  # noqa: ANN401
-    """Whether the inits i0, i1, ... are over by these statuses."""
+    """Whether these statuses say that the inits i0, i1, ... are over."""
     asking = pod("p", inits=[container(f"i{position}", asks(1)) for position in range(inits)])
     asking["spec"] |= spec or {}
     return read(asking | {"status": status_of("Running", *statuses, **status)}).inits_over

@@ -19,5 +19,5 @@ def test_a_text_says_what_is_in_the_way_and_what_to_do(code: Code) -> None:
 def test_texts_are_distinct_and_all_of_them_nearly_fit_into_one_event() -> None:
     assert len(set(TEXT.values())) == len(CODES)
     assert max(map(len, WIRE_TEXTS)) <= 120
-    # An event has 1,024 bytes; no cluster has more than eight causes at a time but by design.
+    # An event has 1,024 bytes; only a contrived cluster has more than eight causes at a time.
     assert sum(sorted(map(len, WIRE_TEXTS))[-8:]) < 1024

@@ -1,7 +1,7 @@
-"""Usage records over HTTP: share times time, by phase, over restarts, from nothing that a user can write.
+"""Usage records over HTTP: share times time, by phase, across restarts, independent of what users can write.
 
-They exist because a bill is made of them. They must not add up as the program does: every expected number is amount
-times seconds of a story. Invariant: time is the test's own.
+They exist because bills are made from them. They must not add up as the program does: every expected number is the
+amount times the seconds of a story. Invariant: the test sets the time.
 """
 
 import csv
@@ -19,7 +19,7 @@ from extender.cluster import Cluster
 from extender.commands.usage import UsageKeeper
 from extender.convert import InputError
 from extender.convert.pod import convert_pod
-from extender.convert.usage_file import read_usage, usage_lines
+from extender.convert.usage_file import VERSION, read_usage, usage_lines
 from extender.convert.virtual_machine import convert_vmi
 from extender.wire import core_v1, kubevirt_v1
 from tests.extender.objects import MODEL, STARTING, STEADY, Json, bound, card, node, phased
@@ -42,7 +42,7 @@ class Clock:
 
 
 class Story:
-    """A cluster whose records are kept, and its clock."""
+    """A cluster that keeps records, and its clock."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self.client = client
@@ -60,7 +60,7 @@ class Story:
         return list(await self.client.get(f"/api/v1/usage/records{query}"))
 
     async def units(self) -> dict[str, int]:
-        """Unit seconds by owner."""
+        """Return unit seconds by owner."""
         return {
             f"{each['kind']} {each['name']}": each["unit_seconds"] for each in await self.records() if each["raw_key"]
         }
@@ -186,7 +186,7 @@ def keeper_of(cluster: Cluster, file: Path, clock: Clock, *, synced: bool = True
 
 
 def seconds(keeper: UsageKeeper, clock: Clock) -> dict[str, tuple[int, bool]]:
-    """Slot seconds up to now by owner, and whether it is open."""
+    """Return slot seconds up to now by owner, and whether the record is open."""
     return {each.line.owner.name: (each.until(clock.ns())[0] // NS, each.is_open) for each in keeper.ledger.records}
 
 
@@ -248,6 +248,29 @@ def a_file() -> bytes:
     ledger = cluster.keep_usage((), clock.ns)
     ledger.catch_up()
     return b"".join(usage_lines(ledger.records, clock.ns()))
+
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("usage-records-*.jsonl")), ids=lambda path: path.name)
+def test_what_an_earlier_version_wrote_is_read(path: Path, tmp_path: Path) -> None:
+    """A file of each version of the format that there was stays among the tests."""
+    file = tmp_path / "usage"
+    file.write_bytes(path.read_bytes())
+    keeper = UsageKeeper(make_raw_cluster(), str(file), 90)
+    found = {(each.line.owner.name, each.line.phase.value): each.used[:2] for each in keeper.ledger.records}
+    assert found == {
+        ("b", "steady"): (150 * NS, 15_000 * NS),
+        ("p", "init"): (0, 900 * NS),
+        ("p", "steady"): (180 * NS, 1_080 * NS),
+        ("m", "steady"): (0,),
+    }
+
+
+def test_the_tests_have_a_file_of_every_version() -> None:
+    versions = {path.stem.rpartition("-")[2] for path in DATA.glob("usage-records-*.jsonl")}
+    assert versions == {str(version) for version in range(1, VERSION + 1)}
 
 
 @pytest.mark.parametrize(

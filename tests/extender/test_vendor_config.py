@@ -1,7 +1,7 @@
-"""`--vendor-config`: resources by the names that an operator gave them in HAMi's device configuration.
+"""`--vendor-config`: resources have the names that an operator gave them in HAMi's device configuration.
 
-It exists because a cluster with renamed resources must behave like any other. It must not repeat what the resources do.
-The files follow HAMi's chart and what is found in public clusters.
+It exists because a cluster with renamed resources must behave like any other. It must not test what the resources do.
+The files follow HAMi's chart and public clusters.
 """
 
 import json
@@ -201,7 +201,7 @@ def test_account_explain_verify_and_quota_follow(config: Path, tmp_path: Path) -
         return dict(answer.json()["nodes"][0])
 
     assert asked(asks(1, 100))["devices"] == {"GPU-n1-1": held(1, 100, 20)}
-    # The file's default memory, with which the quota would be passed.
+    # The file's default memory, which would exceed the quota.
     assert [each["code"] for each in asked(asks(1))["reasons"]] == ["QuotaExceeded"]
     assert MEMORY in asked(asks(1))["reasons"][0]["message"]
     assert asked({"limits": {"nvidia.com/gpu": "1"}})["devices"] == {}

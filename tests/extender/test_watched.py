@@ -1,6 +1,6 @@
-"""A pod of a watch, whose containers are read by their text, is the pod that it is anywhere else.
+"""A pod of a watch, whose containers are read by their text, equals the pod that other readings give.
 
-What is expected is what the whole decoder and the slow reading of the rows say.
+The tests expect what the whole decoder and the slow reading of the rows say.
 """
 
 import json

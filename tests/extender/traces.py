@@ -1,7 +1,7 @@
-"""Where a text is still kept: a walk through everything that an object of this project holds.
+"""Finds where a text is still kept: it walks through everything that an object of this project holds.
 
-It exists because a leak is what nobody counts. It must not know which containers there are. Invariant: every key and
-value of every container is looked at, and so is every attribute of the project's own objects.
+It exists because no count shows an unknown leak. It must not know which containers there are. Invariant: it visits
+every key and value of every container, and every attribute of the project's own objects.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ _OURS = ("accounting.", "extender.")
 
 
 def paths_to(text: str, root: object) -> list[str]:
-    """Return the ways on which a text is found from an object."""
+    """Return the paths that lead from an object to a text."""
     found: list[str] = []
     known: set[int] = set()
     waiting: deque[tuple[str, object]] = deque([(type(root).__name__, root)])

@@ -1,7 +1,7 @@
 """VirtualMachineInstances, nodes with whole devices and pods that request them, as plain dictionaries.
 
-It exists so that a test of raw keys shows only units and who lists whom. It must not import the code under test.
-Invariant: a launcher carries what virt-controller writes on it, whether a VMI lists it or not.
+It exists so that a test of raw keys shows only units, and which VMI lists which pod. It must not import the code under
+test. Invariant: a launcher carries what virt-controller writes on it, whether a VMI lists it or not.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def units_of(units: int, key: str = K) -> Json:
 
 
 def raw_pod(name: str = "p", units: int = 1, *, vmi: str = "a", node: str | None = None, **other: object) -> Json:
-    """A pod that says of itself that it launches a VMI, as virt-controller writes it."""
+    """A pod that claims to launch a VMI, as virt-controller writes it."""
     made = pod(name, [container("compute", units_of(units))], node=node, **other)  # type: ignore[arg-type]
     if node is not None and "status" not in other:
         made["status"] = {"phase": "Running"}

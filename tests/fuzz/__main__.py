@@ -1,11 +1,11 @@
-"""Reads what a fuzzer makes up of texts from outside, guided by the lines that each text reaches.
+"""Gives readers of outside texts what a fuzzer makes up, guided by the lines that each text reaches.
 
-It exists because nobody thinks of what a text from outside may hold. It must not know what is read; see
-`tests.fuzz.targets`. Invariant: what ends a run is a bug, whose text is left in a file; what reached new lines is kept
-in tests/data/fuzz, reduced to the fewest texts that reach all of them.
+It exists because a text from outside may hold what nobody thinks of. It must not know what is read; see
+`tests.fuzz.targets`. Invariant: only a bug ends a run early, and its text is left in a file; texts that reach new lines
+are kept in tests/data/fuzz, reduced to the fewest that reach all of them.
 
-    python -m tests.fuzz [--seconds 450] [TARGET...]      each for so long, one after another
-    python -m tests.fuzz --one TARGET LIBFUZZER_OPTION...  one of them, as libFuzzer wants it
+    python -m tests.fuzz [--seconds 450] [TARGET...]      each that long, one after another python -m tests.fuzz --one
+    TARGET LIBFUZZER_OPTION...  one of them, as libFuzzer wants it
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: Longer texts reach nothing that shorter ones do not, and are slow.
+#: Longer texts are slow, and reach nothing that shorter ones do not.
 _MOST_BYTES = 4096
 _TIMEOUT_SECONDS = 20
 _MIBIBYTES = 2048
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(name: str, seconds: int) -> dict[str, object]:
-    """Fuzz one target, from what is kept of earlier runs, and keep what is new."""
+    """Fuzz one target, starting from the texts of earlier runs, and keep what is new."""
     from tests.fuzz.raising import raise_what_is_logged
     from tests.fuzz.reducing import reduced
     from tests.fuzz.targets import CORPUS, TARGETS
@@ -89,7 +89,7 @@ def _libfuzzer(name: str, options: list[str]) -> subprocess.CompletedProcess[str
 
 
 def _figures(said: str) -> dict[str, object]:
-    """What libFuzzer counted."""
+    """Return what libFuzzer counted."""
     stats = {
         words[0].removeprefix("stat::").rstrip(":"): int(words[1])
         for line in said.splitlines()

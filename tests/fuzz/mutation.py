@@ -1,7 +1,7 @@
 """Changes JSON so that it stays JSON.
 
-It exists because bytes that are changed blindly are no JSON any more, and end in the decoder's first lines. It must not
-know what is read, nor who asks. Invariant: what a change does follows from its seed.
+It exists because blindly changed bytes are no longer JSON, and get no further than the decoder. It must not know what
+is read, nor who asks. Invariant: what a change does follows from its seed.
 """
 
 import json
@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-#: What a field may hold that nobody thought of.
+#: Values that a field may unexpectedly hold.
 _STRANGE: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**30, 0.5, 1e308, "", " ", "0", "-1", "1e400", "n1", "NaN",
     "\0", "a" * 300, "\ud800", "u", [], {}, [None], [[]], {"": None}, "GPU-n1-0", "nvidia.com/gpu", "1Ei", "0x1",
 )  # fmt: skip
-#: Of all changes, those of bytes and not of values.
+#: The share of changes that change bytes and not values.
 _PLAIN_SHARE = 0.3
 Plain = Callable[[bytes, int], bytes]
 
 
 def mutated(data: bytes, most: int, seed: int, plain: Plain) -> bytes:
-    """Some bytes like these, at most so many. `plain` changes bytes; the first byte chooses, as everywhere."""
+    """Return bytes like these, at most that many. `plain` changes bytes; the first byte chooses, as everywhere."""
     chance = Random(seed)
     first, lines = data[:1] or b"\0", data[1:].split(b"\n")
     at = chance.randrange(len(lines))
@@ -35,7 +35,7 @@ def mutated(data: bytes, most: int, seed: int, plain: Plain) -> bytes:
     try:
         lines[at] = changed(value, chance)
     except RecursionError:
-        # It is nested as deeply as JSON is read.
+        # It is nested as deeply as the reader allows.
         return plain(data, most)
     if chance.random() < 0.1:
         lines.insert(chance.randrange(len(lines) + 1), chance.choice(lines))
@@ -44,7 +44,7 @@ def mutated(data: bytes, most: int, seed: int, plain: Plain) -> bytes:
 
 
 def damaged(data: bytes, chance: Random) -> bytes:
-    """Bytes with a piece cut out, doubled or replaced."""
+    """Return the bytes with a piece cut out, doubled or replaced."""
     at, until = sorted(chance.randrange(len(data) + 1) for _ in range(2))
     until = min(until, at + 40) if chance.random() < 0.7 else until
     piece = chance.choice((b"", data[at:until] * 2, bytes(chance.randrange(256) for _ in range(chance.randrange(4)))))
@@ -52,14 +52,14 @@ def damaged(data: bytes, chance: Random) -> bytes:
 
 
 def changed(value: Any, chance: Random) -> bytes:  # noqa: ANN401 - a JSON tree
-    """A tree with some places changed, as JSON. The tree is not the same afterwards."""
+    """Return a tree with some places changed, as JSON. This changes the tree itself."""
     for _ in range(chance.choice((1, 1, 2, 4))):
         value = _changed(value, chance)
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _changed(value: Any, chance: Random) -> Any:  # noqa: ANN401 - a JSON tree
-    """The tree with one place changed."""
+    """Return the tree with one place changed."""
     places = list(_places(value))
     if not places or chance.random() < 0.02:
         return chance.choice(_STRANGE)
@@ -71,7 +71,7 @@ def _changed(value: Any, chance: Random) -> Any:  # noqa: ANN401 - a JSON tree
         holder[key] = chance.choice(_STRANGE)
     elif what < 0.7:
         other, its = chance.choice(places)
-        # Through text, so that no tree holds itself.
+        # A copy by way of text, so that no tree contains itself.
         if its in other if isinstance(other, dict) else its < len(other):
             holder[key] = json.loads(json.dumps(other[its]))
     elif isinstance(holder[key], str):
@@ -90,7 +90,7 @@ def _text(text: str, chance: Random) -> str:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - a JSON tree
-    """Every place of a tree: what holds it, and under which key."""
+    """Return every place of a tree: its container, and its key there."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in list(items):
         yield value, key

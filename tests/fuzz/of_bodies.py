@@ -1,7 +1,7 @@
 """Bodies of requests: kube-scheduler's verbs, and admission reviews.
 
-It must not know the fuzzer. Invariants: a body is answered, or refused as what cannot be read; an answer has the form
-that the wire prescribes, and names no node that was not offered; after it no card is over-committed.
+It must not know the fuzzer. Invariants: a body is answered, or refused as unreadable; an answer has the form that the
+wire prescribes, and names only offered nodes; afterwards no card is over-committed.
 """
 
 import json
@@ -32,7 +32,7 @@ _SETTINGS = Settings()
 
 
 def _cluster() -> Cluster:
-    """A fresh one with a pod that waits, under UID u."""
+    """A fresh cluster with a waiting pod, whose UID is u."""
     cluster = Cluster(_SETTINGS)
     for each in _NODES:
         cluster.put_node(convert_node(each, _SETTINGS))
@@ -44,7 +44,7 @@ def _cluster() -> Cluster:
 
 
 def body(chosen: int, data: bytes) -> None:
-    """A verb's body. What filter lets pass is then asked about in prioritize and bound."""
+    """Send a verb's body. Nodes that pass filter are then given to prioritize and bind."""
     cluster = _cluster()
     verbs, verb = Verbs(cluster), _VERBS[chosen % len(_VERBS)]
     try:
@@ -79,7 +79,7 @@ def _goes_on(verbs: Verbs, data: bytes, answer: dict[str, object]) -> None:
 def _names_who_was_offered(data: bytes, answer: dict[str, dict[str, object]]) -> None:
     said = answer["NodeNameToMetaVictims"]
     asked = json.loads(data)
-    # As Go reads them, keys match in any case; then only the answer's own form is looked at.
+    # Keys match in any case, as in Go; then only the form of the answer is checked.
     offered = {
         name: value
         for key, given in asked.items()
@@ -92,7 +92,7 @@ def _names_who_was_offered(data: bytes, answer: dict[str, dict[str, object]]) ->
 
 
 def body_seeds() -> Iterator[bytes]:
-    """Recorded bodies that are short, under every verb that reads such ones."""
+    """Return short recorded bodies, under every verb that reads their kind."""
     for path in sorted(_PAYLOADS.glob("*.raw")):
         data = path.read_bytes()
         name = path.name.partition("_")[0]
@@ -110,7 +110,7 @@ def body_seeds() -> Iterator[bytes]:
 
 
 def review(chosen: int, data: bytes) -> None:
-    """An AdmissionReview, for either webhook."""
+    """Send an AdmissionReview to either webhook."""
     admission = Admission(_cluster())
     judge = (admission.mutate, admission.validate)[chosen % 2]
     try:
@@ -124,7 +124,7 @@ def review(chosen: int, data: bytes) -> None:
 
 
 def review_seeds() -> Iterator[bytes]:
-    """Reviews of pods, bindings and updates."""
+    """Return reviews of pods, bindings and updates."""
     share = pod("p", memory=100)
     for chosen in (b"\0", b"\1"):
         yield chosen + msgspec.json.encode(a_review(share))

@@ -43,7 +43,7 @@ def _says_something(error: Exception) -> None:
 
 
 def manifest(chosen: int, data: bytes) -> None:
-    """Manifests, as YAML or JSON: a cluster of them, or the pods of workloads."""
+    """Read manifests, as YAML or JSON: a whole cluster, or workloads and their pods."""
     parse = (parse_manifests, parse_json_manifests)[chosen % 2]
     try:
         found = list(parse(data, "--cluster", "file"))
@@ -59,7 +59,7 @@ def manifest(chosen: int, data: bytes) -> None:
 
 
 def manifest_seeds() -> Iterator[bytes]:
-    """A cluster as JSON and as YAML, and a workload."""
+    """Return a cluster as JSON and as YAML, and a workload."""
     objects = [node("n1"), bound("p", "n1", "GPU-n1-0", 30), pod("q"), quota({"requests.nvidia.com/gpu": "4"})]
     yield b"\1" + listed(*objects).encode()
     yield b"\0" + "---\n".join(yaml.safe_dump(each) for each in objects).encode()
@@ -69,7 +69,7 @@ def manifest_seeds() -> Iterator[bytes]:
 
 
 def kubeconfig(_chosen: int, data: bytes) -> None:
-    """A kubeconfig. Programs that it names are not run, and nobody is asked for tokens."""
+    """Read a kubeconfig. Programs that it names are not run, and no server is asked for tokens."""
     if b"provider" in data:
         return
     path = _file("kubeconfig", data)
@@ -87,7 +87,7 @@ def kubeconfig(_chosen: int, data: bytes) -> None:
 
 
 def kubeconfig_seeds() -> Iterator[bytes]:
-    """Tokens, names and passwords."""
+    """Return kubeconfigs with tokens, names and passwords."""
     program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "c", "args": ["a"], "env": []}
     for user in ({"exec": program}, {"token": "t"}, {"username": "u", "password": "p"}, {"tokenFile": "/nowhere"}, {}):
         document = {
@@ -102,7 +102,7 @@ def kubeconfig_seeds() -> Iterator[bytes]:
 
 
 def device_config(_chosen: int, data: bytes) -> None:
-    """A device configuration of HAMi."""
+    """Read a device configuration of HAMi."""
     try:
         read_vendor_config(_file("devices", data))
     except InputError as error:
@@ -110,7 +110,7 @@ def device_config(_chosen: int, data: bytes) -> None:
 
 
 def device_seeds() -> Iterator[bytes]:
-    """Every block that is known."""
+    """Return a configuration with every known block."""
     nvidia = {"resourceCountName": "a.b/c", "resourceMemoryName": "a.b/d", "defaultGPUNum": 1, "runtimeClassName": "r"}
     ascend = {
         "chipName": "910A",
@@ -131,7 +131,7 @@ def device_seeds() -> Iterator[bytes]:
 
 
 def journal(_chosen: int, data: bytes) -> None:
-    """A journal, which is played again. What it says to expect is not built: that takes seconds."""
+    """Replay a journal. Its expected workload is not built: that takes seconds."""
     try:
         entries = [
             (line, entry)
@@ -145,7 +145,7 @@ def journal(_chosen: int, data: bytes) -> None:
 
 
 def journal_seeds() -> Iterator[bytes]:
-    """One entry of most kinds."""
+    """Return a journal with one entry of most kinds."""
     wanted = pod("p", memory=30)
     wanted["metadata"]["uid"] = "u"
     told = [

@@ -1,7 +1,7 @@
 """Texts in objects: annotations of pods and nodes, quantities, and lines of a watch.
 
-It must not know the fuzzer. Invariants: an object that decodes is converted, whatever stands in it; what one reading
-says another one of the same text says too.
+It must not know the fuzzer. Invariants: an object that decodes is converted, whatever it holds; two readings of the
+same text agree.
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _pod(annotations: dict[str, str]) -> Pod:
 
 
 def allocation(chosen: int, text: bytes) -> None:
-    """An allocation; a zero byte separates it from a MIG annotation."""
+    """Read an allocation; a zero byte separates it from a MIG annotation."""
     vendor = VENDORS_ON[chosen % len(VENDORS_ON)]
     rows, _, mig = text.decode(errors="replace").partition("\0")
     annotations = {vendor.devices_allocated_annotation: rows}
@@ -71,7 +71,7 @@ def allocation(chosen: int, text: bytes) -> None:
 
 
 def _counts(read: Pod) -> None:
-    """Book a pod and end it: the cache is as it was."""
+    """Book a pod and end it; the cache must be as before."""
     cache = Cache([vendor.key for vendor in VENDORS_ON])
     cache.add_node(convert_node(core_v1.decode_node(_NODE), SETTINGS))
     before = cache.snapshot()
@@ -85,7 +85,7 @@ def _counts(read: Pod) -> None:
 
 
 def allocation_seeds() -> Iterator[bytes]:
-    """Rows as HAMi writes them."""
+    """Return rows as HAMi writes them."""
     for text in (f"{_ROWS};{_ROWS};{_ROWS};{_ROWS};", _ROWS * 2 + ";;;;", ";", "GPU-a[0-1],NVIDIA,4096,14:;"):
         yield b"\0" + text.encode()
     mig = '[{"uuid":"GPU-a","index":0,"placement":{"start":0,"size":1},"profile":"1g.5gb"}]'
@@ -107,7 +107,7 @@ _CHOICES = tuple(
 
 
 def selection(chosen: int, text: bytes) -> None:
-    """What a pod says of the cards that it wants; two annotations, which a zero byte separates."""
+    """Read which cards a pod wants: two annotations, separated by a zero byte."""
     first, _, second = text.decode(errors="replace").partition("\0")
     keys = _CHOICES[chosen % len(_CHOICES)], _CHOICES[(chosen // 16) % len(_CHOICES)]
     read = _pod(dict(zip(keys, (first, second), strict=True)))
@@ -119,7 +119,7 @@ def selection(chosen: int, text: bytes) -> None:
 
 
 def selection_seeds() -> Iterator[bytes]:
-    """Lists, words and truths."""
+    """Return lists, words and booleans."""
     for number in range(len(_CHOICES)):
         for text in ("GPU-a,GPU-b", "A100,H100", "binpack", "true", "mig"):
             yield bytes([number]) + text.encode()
@@ -139,7 +139,7 @@ _OF_NODES = tuple(
 
 
 def register(chosen: int, text: bytes) -> None:
-    """An annotation of a node, beside a register that is right."""
+    """Read an annotation of a node, beside a valid register."""
     key, said = _OF_NODES[chosen % len(_OF_NODES)], text.decode(errors="replace")
     wire = core_v1.decode_node(_NODE)
     assert wire.metadata is not None
@@ -155,7 +155,7 @@ def register(chosen: int, text: bytes) -> None:
 
 
 def register_seeds() -> Iterator[bytes]:
-    """Registers in both formats, cordons and topologies."""
+    """Return registers in both formats, cordons and topologies."""
     registered = next(iter((node("n1", 2)["metadata"]["annotations"]).values()))
     legacy = "GPU-a,10,1000,100,NVIDIA-A100,0,true:"
     links = '[{"uuid":"GPU-n1-0","score":{"GPU-n1-1":100}}]'
@@ -170,7 +170,7 @@ def register_seeds() -> Iterator[bytes]:
 
 
 def quantity(chosen: int, text: bytes) -> None:
-    """A quantity, as text or as JSON."""
+    """Read a quantity, as text or as JSON."""
     raw: object = text.decode(errors="replace")
     if chosen % 2:
         try:
@@ -188,7 +188,7 @@ def quantity(chosen: int, text: bytes) -> None:
 
 
 def quantity_seeds() -> Iterator[bytes]:
-    """Every suffix, signs, exponents."""
+    """Return quantities with every suffix, signs and exponents."""
     for text in ("1", "-1.5", "1e3", "1E-3", "1Ki", "5Mi", "2Gi", "100m", "1n", "1u", "1k", "9E", "9Ei", "+.5", " 1 "):
         yield b"\0" + text.encode()
         yield b"\1" + f'"{text}"'.encode()
@@ -199,7 +199,7 @@ def quantity_seeds() -> Iterator[bytes]:
 
 
 def watch_line(chosen: int, line: bytes) -> None:
-    """A line of a watch, taken by the sink of its resource; what it says is then counted."""
+    """Give a line of a watch to the sink of its resource, which then counts what it says."""
     cluster = Cluster(SETTINGS, deletions_are_told=True)
     sinks: tuple[Sink, ...] = (
         PodSink(cluster, PodInformer(cluster)),
@@ -220,7 +220,7 @@ def watch_line(chosen: int, line: bytes) -> None:
 
 
 def watch_seeds() -> Iterator[bytes]:
-    """One event of each resource, and errors."""
+    """Return one event of each resource, and errors."""
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

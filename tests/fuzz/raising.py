@@ -1,7 +1,7 @@
-"""Lets a bug that is caught and logged end the run.
+"""Turns a bug that the extender catches and logs into one that ends the run.
 
-The extender survives bugs: it logs them and goes on. It must not let one of them pass here. Invariant: what is logged
-without a traceback is expected, and makes no output.
+It exists because the extender survives bugs: it logs them and goes on. Invariant: what is logged without a traceback is
+expected, and makes no output.
 """
 
 import sys
@@ -15,13 +15,13 @@ class _Logger:
     """Writes nothing."""
 
     def msg(self, *_: object, **__: object) -> None:
-        """Nothing."""
+        """Drop the text."""
 
     debug = info = warning = error = critical = exception = log = msg
 
 
 def raise_what_is_logged() -> None:
-    """From now on in this process."""
+    """Raise what is logged, from now on in this process."""
     structlog.configure(processors=[_raised], logger_factory=lambda *_: _Logger(), cache_logger_on_first_use=False)
 
 

@@ -1,4 +1,4 @@
-"""Keeps of many texts the few that reach every line that any of them reaches.
+"""Keeps the few texts that together reach every line that any of many texts reaches.
 
 It exists because a fuzzer keeps thousands, and a test has to be quick. It must not know what is read. Invariant: the
 shortest texts are taken first, so equal texts give an equal choice.
@@ -28,7 +28,7 @@ def reduced(texts: Iterable[bytes], read: Callable[[bytes], object], known: Iter
 
 
 def _lines(text: bytes, read: Callable[[bytes], object]) -> set[_Place]:
-    """The steps from line to line that reading a text takes, in the project's own files."""
+    """Return the steps from line to line that reading a text takes, in the project's own files."""
     found: set[_Place] = set()
 
     def enter(frame: FrameType, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as the interpreter calls it

@@ -1,6 +1,6 @@
 """Readers of texts from outside, each with what must hold for any bytes.
 
-It exists so that a fuzzer, and the replay of what it found, ask the same. It must not know the fuzzer. Invariants: a
+It exists so that a fuzzer and the replay of its findings ask the same. It must not know the fuzzer. Invariants: a
 target raises for a bug and for nothing else; what it does follows from its bytes alone; its first byte chooses among
 the texts of its kind, the rest is the text.
 """
@@ -22,7 +22,7 @@ class Target(NamedTuple):
     read: Read
     """Takes the first byte and the rest."""
     seeds: Callable[[], Iterator[bytes]]
-    """Texts that are right, to begin with."""
+    """Valid texts, to begin with."""
     is_json: bool = False
 
     def run(self, data: bytes) -> None:

@@ -219,18 +219,23 @@ def test_the_credit_is_lost_when_the_vmi_goes(ledger: Ledger) -> None:
     assert ledger.launchers.vmi_of("tenant", "pod") is None
 
 
+def order(units: int) -> tuple[Hold, ...]:
+    """A set of so many devices that is nowhere."""
+    return (Hold("order", VmiKey("tenant", "order"), K, units),)
+
+
 @pytest.mark.parametrize("units, node", [(1, "n1"), (2, "n2"), (3, "n2"), (4, "n3"), (7, None)])
 def test_p_01_the_fullest_node_with_room(units: int, node: str | None) -> None:
     room = Room(dict.fromkeys([("n1", K), ("n2", K), ("n3", K)], 8), {("n1", K): 1, ("n2", K): 3, ("n3", K): 6})
-    assert room.fullest({K: units}) == node
+    assert room.fullest(order(units)) == node
 
 
 def test_p_02_equal_nodes_go_by_name() -> None:
     room = Room(dict.fromkeys([("n2", K), ("n1", K)], 8), {("n2", K): 2, ("n1", K): 2})
-    assert room.fullest({K: 2}) == "n1"
+    assert room.fullest(order(2)) == "n1"
 
 
 def test_of_nodes_that_are_left_alike_the_one_used_more_goes_first() -> None:
     room = Room({("n1", K): 4, ("n2", K): 8}, {("n1", K): 2, ("n2", K): 2})
-    assert room.fullest({K: 2}) == "n1"
-    assert room.fullest({K: 1}) == "n2"
+    assert room.fullest(order(2)) == "n1"
+    assert room.fullest(order(1)) == "n2"

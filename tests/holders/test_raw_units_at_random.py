@@ -80,7 +80,7 @@ class Units(RuleBasedStateMachine):
         return World(list(self.vmis.values()), pods, [each for kept in self.kept.values() for each in kept])
 
     def _count_again(self) -> None:
-        """Put every pod as it is now, as the shell does for those that a change of a VMI concerns."""
+        """Record every pod as it is now, as the shell does for pods that a change of a VMI concerns."""
         for pod in self.pods.values():
             vmi = self.launchers.vmi_of(pod.namespace, pod.uid)
             self.units.put_pod(RawPod(pod.uid, pod.namespace, pod.node, ((K, pod.units),), vmi, self._source(pod, vmi)))

@@ -1,6 +1,6 @@
 """What helm and kubectl make of charts/ and manifests/, as objects.
 
-It exists so that the two are compared, and applied, as one. It must not judge. Invariant: an object appears once.
+It exists so that the two are compared and applied in one way. It must not judge. Invariant: an object appears once.
 """
 
 import os
@@ -38,7 +38,7 @@ Objects = dict[Name, Json]
 
 
 class RenderError(Exception):
-    """What a program said instead."""
+    """A program failed; the text is its message."""
 
 
 @cache
@@ -47,8 +47,8 @@ def by_helm(helm: Path, *flags: str, namespace: str = "kube-system") -> Objects:
     return _objects(_said([helm, "template", "gpu-extender", CHART, "--namespace", namespace, *flags]))
 
 
-def by_kustomize(kubectl: Path, mode: str, components: Sequence[str], folder: Path) -> Objects:
-    """What the manifests of a mode with components give. Raises RenderError."""
+def by_kustomize(kubectl: Path, mode: str, components: Sequence[str | Path], folder: Path) -> Objects:
+    """What the manifests of a mode with components give, each by its name or its folder. Raises RenderError."""
     asked = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

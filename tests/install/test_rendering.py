@@ -1,7 +1,7 @@
 """The chart and the manifests: both give the same objects, and the objects keep what they promise.
 
-It exists because a cluster is installed from either. It must not need a cluster. helm and kubectl are built by `make
-e2e`; where they are not, what needs them is skipped and says so.
+It exists because a cluster is installed from either. It must not need a cluster. `make clients` builds helm, and
+kubectl where there is none; before that, what needs them is skipped and says so. `.ci/run` does it before the tests.
 """
 
 import json
@@ -15,8 +15,8 @@ import yaml
 
 from extender import __version__
 from extender.cli import _parser
-from tests.e2e.clients import cached
-from tests.install.rendering import CHART, MODES, Objects, RenderError, by_helm, by_kustomize, values_of
+from tests.e2e.clients import renderer
+from tests.install.rendering import CHART, MODES, ROOT, Objects, RenderError, by_helm, by_kustomize, values_of
 
 Json = dict[str, Any]
 #: Every component; tests/e2e/test_install.py takes them one by one.
@@ -26,9 +26,9 @@ SCHEMA: Json = json.loads((CHART / "values.schema.json").read_text())
 
 
 def program(name: str) -> Path:
-    found = cached(name)
+    found = renderer(name)
     if found is None:
-        pytest.skip(f"{name} has not been built: python -m tests.e2e.clients builds it, which needs Go")
+        pytest.skip(f"{name} is not here: `make clients` builds it, which needs Go")
     return found
 
 
@@ -44,6 +44,33 @@ def test_chart_and_manifests_give_the_same_objects(mode: str, tmp_path: Path) ->
         assert found.keys() == expected.keys()
         for name, each in expected.items():
             assert _plain(found[name]) == _plain(each), (name, components)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "embedded"])
+def test_the_component_that_evicts_gives_every_mode_the_option_the_stop_file_and_the_permission(
+    mode: str, tmp_path: Path
+) -> None:
+    kubectl = program("kubectl")
+    plain, evicting = (by_kustomize(kubectl, mode, each, tmp_path) for each in ((), (ROOT / "manifests" / "evict",)))
+    added = {name for name in evicting if name not in plain}
+    assert {(name.kind, name.name) for name in added} == {
+        ("ClusterRole", "gpu-extender-evicts"),
+        ("ClusterRoleBinding", "gpu-extender-evicts"),
+    }
+    changed = [name for name, each in plain.items() if evicting[name] != each]
+    assert [name.name for name in changed] == ["gpu-extender"]
+    before, after = (objects[changed[0]]["spec"]["template"]["spec"] for objects in (plain, evicting))
+    assert after["containers"][0]["args"] == [
+        *before["containers"][0]["args"],
+        "--preemption=evict",
+        "--preemption-stop-file=/etc/gpu-extender/preemption/stop",
+    ]
+    volume = {"name": "stop-preemption", "configMap": {"name": "gpu-extender-stop-preemption", "optional": True}}
+    assert after["volumes"] == [*before["volumes"], volume]
+    mounts = [
+        {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]} for spec in (before, after)
+    ]
+    assert mounts[1] == mounts[0] | {"stop-preemption": "/etc/gpu-extender/preemption"}
 
 
 def _plain(each: Json) -> Json:
@@ -165,6 +192,12 @@ def _described(schema: Json, before: str = "") -> Iterator[str]:
         ({"scheduler": {"extender": {"extraArgs": ["claims"]}}}, "extraArgs"),
         ({"scheduler": {"defaultSchedulerPolicy": {"nodeSchedulerPolicy": "best"}}}, "nodeSchedulerPolicy"),
         ({"trustedAccounts": ["it's"]}, "trustedAccounts"),
+        ({"trustedAccounts": ["a b"]}, "trustedAccounts"),
+        ({"global": {"imageRegistry": "https://example.com"}}, "imageRegistry"),
+        ({"global": {"imageTag": "1.0 "}}, "imageTag"),
+        ({"scheduler": {"kubeScheduler": {"image": {"tag": ""}}}}, "tag"),
+        ({"scheduler": {"extender": {"image": {"repository": "Mine"}}}}, "repository"),
+        ({"scheduler": {"extender": {"resources": {"limits": {"memory": "1 Gi"}}}}}, "memory"),
         ({"scheduler": {"leaderElect": True}}, "leaderElect"),
     ],
 )
@@ -174,10 +207,20 @@ def test_a_wrong_value_is_named(change: Json, field: str) -> None:
     assert field in f"{caught.value.instance_path} {caught.value.message}"
 
 
+@pytest.mark.parametrize(
+    "registry", ["", "example.com", "example.com:5000", "localhost:5000/team/gpu", "10.0.0.1/x-y_z"]
+)
+def test_a_registry_may_have_a_port_and_folders(registry: str) -> None:
+    jsonschema_rs.Draft7Validator(SCHEMA).validate({"global": {"imageRegistry": registry}})
+
+
 def test_helm_refuses_a_wrong_value_and_metrics_without_a_port() -> None:
     helm = program("helm")
     with pytest.raises(RenderError, match="mode"):
         by_helm(helm, "--set=mode=daemon")
+    with pytest.raises(RenderError, match="schedulerName: default-scheduler is the cluster's own scheduler"):
+        by_helm(helm, "--set=schedulerName=default-scheduler")
+    assert by_helm(helm, "--set=schedulerName=default-scheduler", "--set=mode=sidecar")
     with pytest.raises(RenderError, match=r"prometheus\.enabled needs api\.enabled"):
         by_helm(helm, "--set=prometheus.enabled=true")
 

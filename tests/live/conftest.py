@@ -1,7 +1,7 @@
-"""What all tests of the live cluster share.
+"""Rules for all tests of the live cluster.
 
-It exists to notice what a test does not ask about, and to let no test wait. Invariants: no test passes while the
-extender has logged a bug; time is virtual, but for a test that has processes or threads of its own and says so.
+It exists to notice what a test does not check, and to keep tests from waiting. Invariants: no test passes if the
+extender has logged a bug; time is virtual, except in a test that has processes or threads of its own and says so.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ __all__ = ["pytest_asyncio_loop_factories"]
 
 @pytest.fixture(autouse=True)
 def steady_seconds_are_the_loops(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The clock of the leases shows the time of the loop."""
+    """Make the clock of the leases show the time of the loop."""
     if request.node.get_closest_marker("real_time"):
         yield
         return
@@ -26,7 +26,7 @@ def steady_seconds_are_the_loops(request: pytest.FixtureRequest) -> Iterator[Non
 
 @pytest.fixture(autouse=True)
 def no_bug_is_logged() -> Iterator[None]:
-    """Logs with a traceback are bugs: whatever is expected is logged without one."""
+    """Fail on logs with a traceback: they are bugs, as expected errors are logged without one."""
     with capture_logs() as logs:
         yield
     assert [entry for entry in logs if entry.get("exc_info")] == []

@@ -1,8 +1,8 @@
-"""One seeded run of two replicas under faults, in virtual time: some pods are to be placed while everything goes wrong.
+"""One seeded run of two replicas under faults, in virtual time: pods must be placed while everything goes wrong.
 
-It exists because faults that meet are what nobody writes down as a story. It must not look into a replica but for what
-it counts at the end. Invariants: everything follows from the seed; no fault is one that no lease can fence (a write
-that is delivered after its deadline), so a card that is over-committed at any write is a bug.
+It exists because nobody writes a story of several faults at once. It must not look into a replica except for what it
+counts at the end. Invariants: everything follows from the seed; it causes no fault that a lease cannot fence (a write
+that is delivered after its deadline), so any over-committed card is a bug.
 """
 
 import asyncio
@@ -36,31 +36,31 @@ from tests.virtual_time import passes, stall
 
 PODS, CARDS, MEMORY = 4, 2, 1000
 HOSTS = ("n1", "n2", "n3")
-#: Virtual; twice of all that may be waited for in a row: a lease, a write's deadline, a stale node lock.
+#: Virtual seconds: twice the sum of the longest waits in a row, for a lease, a write's deadline and a stale node lock.
 PATIENCE_SECONDS = 1200.0
 _TARGETS = ("pods/binding", "pods", "nodes", "leases", "*")
 _CODES = (403, 409, 410, 429, 500, 503)
 _ASKED_AGAIN_SECONDS = 1.0
 _FULL_SHARE = 0.1
 _BIND_SECONDS = 10.0
-#: A new leader rules late Bindings out, or waits until none can come any more.
+#: A new leader rules late Bindings out, or waits until none can come.
 _LEASES = tuple(
     LeaseSettings(duration_seconds=15.0, retry_seconds=5.0, write_deadline_seconds=deadline)
     for deadline in (0.0, _BIND_SECONDS)
 )
-#: How often a replica looks whether it leads now decides nothing but how long a run takes.
+#: How often a replica checks whether it leads decides only how long a run takes.
 _LOOKS = mock.patch.object(waker, "_LOOK_SECONDS", (1.0, 5.0))
-#: Kubelets are not harmed: what they never do nobody can make up for.
+#: Kubelets suffer no faults: nothing could make up for steps that they never do.
 _KUBELETS, _REPLICAS = "kubelets", "gpu-extender"
 
 
 class Violation(AssertionError):
-    """Something was lost, or given twice."""
+    """Something was lost, or given out twice."""
 
 
 @dataclass
 class Outcome:
-    """What a run has seen."""
+    """What a run saw."""
 
     seed: int
     harms: Counter[str] = field(default_factory=Counter)
@@ -68,7 +68,7 @@ class Outcome:
     hits: int = 0
     """How many requests and events a rule has harmed."""
     seconds: float = 0.0
-    """Of virtual time."""
+    """Seconds of virtual time."""
 
 
 async def run(seed: int) -> Outcome:
@@ -128,7 +128,7 @@ class _Trial:
         beside.start(Kubelets(NodeActor(session)).follow())
 
     async def play(self) -> None:
-        """Pods come, are placed and end, and something goes wrong all the time."""
+        """Create, place and end pods while faults go on."""
         for number in range(PODS):
             made = self._kube.create(pod(f"p{number}", memory=self._chance.choice((200, 300, 500))))
             placing = asyncio.create_task(self._place_once(made))
@@ -140,10 +140,10 @@ class _Trial:
             await passes(self._chance.choice((0.0, 0.1, 3.0, 8.0)))
 
     async def settle(self) -> None:
-        """Everything works again: every pod gets its cards, and all agree on who holds what."""
+        """End all faults; check that every pod gets its cards, and that all agree on who holds what."""
         self.outcome.hits = sum(rule.hits for rule in self._api.faults)
         self._api.faults.clear()
-        # What a watch lost is found by the next list.
+        # The next list finds what a watch has lost.
         self._api.compact()
         self._api.cut()
         await self._leader()
@@ -156,14 +156,14 @@ class _Trial:
             lambda: self._audit.difference(cluster) is None, lambda: f"counted: {self._audit.difference(cluster)}"
         )
         found = await leader.live.compare()
-        # A pod that is only asked about may be gone when it is: it holds nothing.
+        # A pod that was only asked about may be gone already: it holds nothing.
         wrong = [each for each in found.as_json()["differences"] if each["cache"] is None or each["cache"]["node"]]
         self._must(not wrong, f"compare: {wrong}")
         self._must(not leader.live.cluster.problems(), f"verify: {leader.live.cluster.problems()}")
         self.outcome.seconds = asyncio.get_running_loop().time() - self._began
 
     async def _unlocked(self, leader: Extender) -> None:
-        """No pod holds the lock of its node; one that a bind to elsewhere has left keeps nobody away."""
+        """Whether no pod holds the lock of its own node; a lock left by a bind to another node keeps no pod away."""
         await self._holds(lambda: not self._held_locks(), lambda: "a node stays locked by a pod on it")
         for name in self._locks():
             made = self._kube.create(pod(f"after-{name}", memory=1))
@@ -179,7 +179,7 @@ class _Trial:
     # -- scheduling ---------------------------------------------------------------------------------------------------
 
     async def _place(self, made: Json) -> None:
-        """As kube-scheduler: again until the pod is bound."""
+        """Place a pod as kube-scheduler does, again until it is bound."""
         name = made["metadata"]["name"]
         end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while self._kube.node_of(name) is None:
@@ -189,7 +189,7 @@ class _Trial:
         self._check()
 
     async def _place_once(self, made: Json, *nodes: str) -> str:
-        """One cycle with whichever replica answers; why it ended without a bind, "" if it did not."""
+        """Run one cycle with whichever replica answers; return why it ended without a bind, "" if it bound."""
         said = "nobody is ready"
         for one in list(self._replicas.values()):
             scheduler = Scheduler(one.session, self._kube, self.outcome.seed)
@@ -233,7 +233,7 @@ class _Trial:
         self._rule("hang", fault="hang", after=self._chance.random() < 0.5)
 
     async def _delay(self) -> None:
-        # What comes later than a write's deadline no lease can fence.
+        # No lease can fence what comes later than a write's deadline.
         seconds = self._chance.uniform(0.01, 0.6) * _BIND_SECONDS
         self._rule("latency", fault="latency", seconds=seconds, after=self._chance.random() < 0.5)
 
@@ -261,7 +261,7 @@ class _Trial:
         await self._boot(name)
 
     async def _cut_off(self) -> None:
-        """Nothing that anybody asks is answered for a while, and what was asked takes effect or not."""
+        """Answer no requests for a while; each takes effect or not."""
         self.outcome.harms["partition"] += 1
         rule = self._api.faults.add(fault="hang", client=_REPLICAS, after=self._chance.random() < 0.5)
         self._api.cut()
@@ -269,7 +269,7 @@ class _Trial:
         self._api.faults.remove(rule.id)
 
     async def _stop_the_world(self) -> None:
-        """The machine stands still, or the clocks jump."""
+        """Stop the machine, or let the clocks jump."""
         self.outcome.harms["clock jump"] += 1
         stall(self._chance.choice((1.0, 9.0, 16.0, 300.0)))
 
@@ -285,7 +285,7 @@ class _Trial:
     # -- checking -----------------------------------------------------------------------------------------------------
 
     def _locks(self) -> dict[str, str]:
-        """The name of the pod that holds the lock, by node."""
+        """Return the name of the pod that holds the lock, by node."""
         metas = [row.decode()["metadata"] for row in self._api.store.tables[NODES].rows]
         texts = {each["name"]: (each.get("annotations") or {}).get(NODE_LOCK) for each in metas}
         return {name: text.split(",")[-1] for name, text in texts.items() if text}
@@ -316,7 +316,7 @@ class _Trial:
             lease=self._lease,
             bind=BindSettings(_BIND_SECONDS, self._lease.duration_seconds / 2, lock_mode=self._locking),
         )
-        # A disk that is full from the first byte on, or one that is never written to.
+        # A disk that is full from the first byte on, or a journal that is never written.
         is_full = self._chance.random() < _FULL_SHARE
         self.outcome.harms["disk full"] += is_full
         journal = FileJournal("/dev/full") if is_full else None

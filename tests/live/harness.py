@@ -1,8 +1,8 @@
 """A live extender against the API server for tests: real HTTP on loopback, everything in one event loop.
 
 It exists so that a test of the live cluster reads as a story of objects, requests and faults. It must not know what a
-test expects. Invariant: objects change through the API server's own rules; what the extender holds is judged against
-the reference over the API server's objects, never against what the extender says of itself.
+test expects. Invariant: objects change by the API server's own rules; the extender's state is compared with the
+reference over the API server's objects, never with what the extender says of itself.
 
     async with running(node("n1"), lock_mode=False) as bench:
         pod = bench.kube.create(pod("p"))
@@ -50,7 +50,7 @@ from tests.virtual_time import eventually, passes
 
 __all__ = ["Bench", "Extender", "Kube", "eventually", "live_settings", "names", "report", "running", "stalls"]
 
-#: Long enough for a loaded machine; nothing that works waits so long.
+#: Long enough for a loaded machine; nothing that works waits that long.
 PATIENCE_SECONDS = 10.0
 ONE_VENDOR = Settings()
 
@@ -59,8 +59,8 @@ ONE_VENDOR = Settings()
 async def stalls() -> AsyncIterator[list[float]]:
     """Measure for how long the event loop is busy at a stretch, in seconds; the longest is the first of the list.
 
-    Measured as this thread's own time, so that a loaded machine is no stall. The collector is kept away from what is
-    there already, as it is in the served process.
+    The time is this thread's own, so that a loaded machine causes no stall. The garbage collector leaves existing
+    objects alone, as in the served process.
     """
     worst = [0.0]
 
@@ -81,12 +81,12 @@ async def stalls() -> AsyncIterator[list[float]]:
 
 
 def report(figures: str) -> None:
-    """Say what was measured; `pytest -s` shows it."""
+    """Print what was measured; `pytest -s` shows it."""
     sys.stdout.write(f"{figures}\n")
 
 
 class _Live:
-    """What the HTTP server asks of the live parts."""
+    """The live parts as the HTTP server needs them."""
 
     def __init__(self, live: LiveExtender) -> None:
         self._live = live
@@ -133,11 +133,11 @@ class Extender:
         return cls(live, runner, aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector))
 
     async def kill(self) -> None:
-        """End without settling anything, as a process that is killed; requests that were sent go on their way."""
+        """End without settling anything, as a killed process does; requests that were sent stay on their way."""
         await self.end(0)
 
     async def end(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """End as a process that is told to: what is in flight is settled, and the Lease is given up."""
+        """End as a process does on request: settle what is in flight, and give the Lease up."""
         await self.session.close()
         await self.live.stop(seconds)
         await self._runner.cleanup()
@@ -161,19 +161,19 @@ class Bench:
 
     @property
     def live(self) -> LiveExtender:
-        """The live parts of the extender that runs now."""
+        """Return the live parts of the extender that runs now."""
         return self.extender.live
 
     @property
     def requests(self) -> int:
-        """Requests that the extender has sent to the API server, watches aside."""
+        """Return how many requests the extender has sent to the API server, without watches."""
         return self.live.client.requests
 
     async def boot(self) -> None:
         """Start the extender and wait until it is ready."""
         self.extender = await Extender.boot(self.api.url, self.settings, self._cluster)
         await self.extender.ready()
-        # What happens from now on is an event, not part of a list, and not taken up from an earlier process.
+        # From now on changes come as events, not in a list, and not from an earlier process.
         await eventually(lambda: self.live.waker.is_on_duty, "waking is on duty")
         await eventually(lambda: {"pods", "nodes", "resourcequotas"} <= self._watched(), "the watches are open")
         self.scheduler = Scheduler(self.extender.session, self.kube)
@@ -208,12 +208,12 @@ class Bench:
 
     @asynccontextmanager
     async def watch_gap(self, resource: str = "pods") -> AsyncIterator[None]:
-        """Every event of a resource that happens in the block is lost, and nobody notices."""
+        """Lose every event of a resource that happens in the block, unnoticed."""
 
         def positions() -> list[int]:
             return [watch.position for watch in self.api._watches if watch.resource.plural == resource]
 
-        # A watch that begins later would be told of the past.
+        # A watch that begins later would get past events.
         await eventually(lambda: bool(positions()), f"a watch of {resource} is open")
         rule = self.api.faults.add(fault="drop", resource=resource, verb="watch")
         yield
@@ -223,7 +223,7 @@ class Bench:
 
     @asynccontextmanager
     async def node_actor(self) -> AsyncIterator[NodeActor]:
-        """All kubelets and device plugins, as long as the block runs."""
+        """Run all kubelets and device plugins during the block."""
         async with aiohttp.ClientSession(self.api.url, read_bufsize=2**22) as session:
             actor = NodeActor(session)
             async with Beside() as beside:
@@ -283,5 +283,5 @@ async def running(
 
 
 def names(objects: Sequence[Json]) -> list[str]:
-    """The names of objects."""
+    """Return the names of objects."""
     return [obj["metadata"]["name"] for obj in objects]

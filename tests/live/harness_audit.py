@@ -1,8 +1,8 @@
-"""What the API server's objects say of every card, at every write.
+"""Computes every card from the API server's objects, at every write.
 
-It exists because a test that looks at the end misses a card that was over-committed in between, and because the
-extender must not be asked how it did. It must not read the extender's notes but to compare them. Invariant: after each
-write the node concerned is computed anew by the reference.
+It exists because a check at the end misses a card that was over-committed in between, and because the extender must not
+judge itself. It must read the extender's state only to compare it. Invariant: after each write the node concerned is
+computed anew by the reference.
 """
 
 import msgspec
@@ -28,7 +28,7 @@ class Audit:
 
     def __init__(self, api: ApiServer, settings: Settings | None = None) -> None:
         self.overcommitted: list[str] = []
-        """Every card that was over-committed after some write, in words."""
+        """Every card that was over-committed after some write, as text."""
         self.events = 0
         self._api = api
         self._settings = settings or Settings()
@@ -43,27 +43,27 @@ class Audit:
         self._stop = [api.store.listen(PODS, self._written), api.store.listen(NODES, self._written)]
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for stop in self._stop:
             stop()
 
     def holding(self) -> dict[str, Amounts]:
-        """What is held by card UUID, where anything is."""
+        """Return what is held by card UUID, where anything is."""
         cards = [card for state in self._states().values() for card in state.cards.items()]
         return {uuid: card.requested for uuid, card in cards if any(card.requested)}
 
     def bound(self) -> dict[str, str]:
-        """The node of every bound pod that has not ended, by its name."""
+        """Return the node of every bound pod that has not ended, by pod name."""
         return {pod.name: pod.node for pod in self._pods.values() if pod.node is not None and not pod.terminal}
 
     def uuids(self, name: str) -> list[str]:
-        """The cards that a pod's annotation names, sorted."""
+        """Return the cards that a pod's annotation names, sorted."""
         pod = next(pod for pod in self._pods.values() if pod.name == name)
         rows = pod.allocation if isinstance(pod.allocation, tuple) else ()
         return sorted({row.uuid for own in rows for row in own})
 
     def difference(self, cluster: Cluster) -> str | None:
-        """The first difference between what the extender counts and what the objects say; None if there is none."""
+        """Return the first difference between the extender's counts and the objects; None if there is none."""
         cache, states = cluster.cache, self._states()
         if cache.node_names() != sorted(states):
             return f"nodes: the extender has {cache.node_names()}, the objects {sorted(states)}"

@@ -1,7 +1,7 @@
 """Pods of different priority on full cards, and an extender that may evict.
 
-It exists so that a test of evicting shows only who is in whose way. It must not choose victims. Invariant: who was
-evicted is what the API server's requests say, in their order.
+It exists so that a test of evicting shows only which pods are in the way. It must not choose victims. Invariant: the
+evicted pods are those of the API server's requests, in their order.
 """
 
 from dataclasses import replace
@@ -52,12 +52,12 @@ def evicting(how: Any = None, **evict: Any) -> LiveSettings:  # noqa: ANN401 - s
 
 
 def evicted(bench: Bench) -> list[str]:
-    """The pods whose eviction was asked for, in order; a pod as often as it was."""
+    """Return the pods whose eviction was requested, in order; a pod comes as often as it was."""
     return [seen.path.split("/")[-2] for seen in bench.api.requests.recent if seen.target == "pods/eviction"]
 
 
 def names_left(bench: Bench) -> set[str]:
-    """The pods that are there and not being deleted."""
+    """Return the pods that exist and are not being deleted."""
     return {pod["metadata"]["name"] for pod in bench.kube.pods() if not pod["metadata"].get("deletionTimestamp")}
 
 
@@ -73,24 +73,24 @@ async def is_bound(bench: Bench, name: str, node: str | None = None) -> None:
 
 
 async def unevicted_after(bench: Bench, seconds: float, already: int = 0) -> bool:
-    """Whether nobody more was evicted when so much time has passed."""
+    """Whether no further pod is evicted while that much time passes."""
     await passes(seconds)
     return len(evicted(bench)) == already
 
 
 def allow(bench: Bench, disruptions: int, name: str = "b") -> None:
-    """Let a budget allow so many, as its controller does when pods have come back."""
+    """Let a budget allow that many, as its controller does when pods have come back."""
     path = f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/{name}/status"
     bench.kube.send("PATCH", path, {"status": {"disruptionsAllowed": disruptions}}, MERGE)
 
 
 def kept_for(bench: Bench, name: str) -> str | None:
-    """What the annotation on a pod says of what is kept for it."""
+    """Return what the annotation on a pod says is kept for it."""
     text: str | None = (bench.kube.pod(name)["metadata"].get("annotations") or {}).get(PREEMPTING)
     return text
 
 
 def notes(bench: Bench) -> dict[str, tuple[str, str]]:
-    """The last event of each reason: whom it is about, and its text."""
+    """Return the last event of each reason: the pod that it is about, and its text."""
     rows = [row.decode() for row in bench.api.store.tables[EVENTS].rows]
     return {event["reason"]: (event["regarding"]["name"], event["note"]) for event in rows}

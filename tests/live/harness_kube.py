@@ -1,7 +1,7 @@
-"""Everybody else who writes objects in a cluster: users, controllers, kubelets, other schedulers.
+"""Plays the others who write objects in a cluster: users, controllers, kubelets, other schedulers.
 
-It exists so that a story changes objects in one line each. It must not bypass the API server's rules. Invariant: calls
-are made in process, so they are neither counted nor harmed, and are done when they return.
+It exists so that a test changes an object in one line. It must not bypass the API server's rules. Invariant: calls are
+made in process, so they are not counted, suffer no faults, and are done when they return.
 """
 
 import json
@@ -32,25 +32,25 @@ class Kube:
         return decoded
 
     def create(self, obj: Json) -> Json:
-        """Create a pod, a node or a quota; a pod comes back with its UID."""
+        """Create a pod, a node or a quota; return it, a pod with its UID."""
         meta = {key: value for key, value in obj["metadata"].items() if key != "uid"}
         return self.send("POST", _collection(obj), obj | {"metadata": meta})
 
     def pod(self, name: str, namespace: str = "default") -> Json:
-        """A pod as it is now."""
+        """Return a pod as it is now."""
         return self.send("GET", f"{PODS_PATH.format(namespace)}/{name}")
 
     def pods(self) -> list[Json]:
-        """All pods as they are now."""
+        """Return all pods as they are now."""
         return [row.decode() for row in self._api.store.tables[PODS].rows]
 
     def node_of(self, name: str) -> str | None:
-        """The node that a pod is on."""
+        """Return the node that a pod is on."""
         where = self.pod(name)["spec"].get("nodeName")
         return str(where) if where else None
 
     def node(self, name: str) -> Json:
-        """A node as it is now."""
+        """Return a node as it is now."""
         return self.send("GET", f"{NODES_PATH}/{name}")
 
     def annotate_pod(self, name: str, annotations: Json) -> Json:
@@ -102,6 +102,7 @@ def _collection(obj: Json) -> str:
         "DeviceClass": f"/apis/{obj['apiVersion']}/deviceclasses",
         "ResourceSlice": f"/apis/{obj['apiVersion']}/resourceslices",
         "ResourceClaim": f"/apis/{obj['apiVersion']}/namespaces/{namespace}/resourceclaims",
+        "Hold": f"/apis/{obj['apiVersion']}/namespaces/{namespace}/holds",
         "VirtualMachineInstance": f"/apis/{obj['apiVersion']}/namespaces/{namespace}/virtualmachineinstances",
     }
     return paths[obj["kind"]]

@@ -18,13 +18,13 @@ TWO_VENDORS = Settings(further_vendors=(HYGON,))
 
 
 def lock_of(bench: Bench, name: str = "n1") -> str | None:
-    """The pod that holds a node's lock."""
+    """Return the pod that holds a node's lock."""
     text = (bench.kube.node(name)["metadata"].get("annotations") or {}).get(NODE_LOCK)
     return None if text is None else ",".join(text.split(",")[1:])
 
 
 def lock_time(seconds_ago: float) -> str:
-    """A time as a lock has it."""
+    """Return a time as a lock has it."""
     return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -39,12 +39,12 @@ def locked(text: str, name: str = "n1", cards: int = 1) -> Json:
 
 
 def small(name: str) -> Json:
-    """A pod that leaves room for many."""
+    """A pod that leaves room for many others."""
     return pod(name, memory=10)
 
 
 async def filtered(bench: Bench, *names: str) -> list[Json]:
-    """Pods that exist and have passed filter."""
+    """Create pods and let filter pass them."""
     made = [bench.kube.create(small(name)) for name in names]
     for each in made:
         await bench.scheduler.filter(each)
@@ -58,7 +58,7 @@ def hygon_register(*, health: bool = True) -> Json:
 
 
 def both_vendors(name: str) -> Json:
-    """A pod that asks for a card of NVIDIA's and, in another container, for one of Hygon's."""
+    """A pod that asks for an NVIDIA card and, in another container, for a Hygon card."""
     limits = {"hygon.com/dcunum": "1", "hygon.com/dcumem": "10", "hygon.com/dcucores": "10"}
     resources = {"limits": limits, "requests": dict(limits)}
     return pod(name, [container("main", asks(1, 10)), container("other", resources)])

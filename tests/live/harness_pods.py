@@ -1,7 +1,7 @@
 """Short questions about pods and cards, for the stories of the live cluster.
 
-It exists so that a test shows only what it is about. It must not change anything. Invariant: what is held is what the
-extender counts, what is bound is what the API server's objects say.
+It exists so that a test shows only what it is about. It must not change anything. Invariant: "held" is what the
+extender counts, "bound" what the API server's objects say.
 """
 
 from accounting.pod_state import PodState
@@ -18,12 +18,12 @@ def whole(name: str) -> Json:
 
 
 def state(bench: Bench, made: Json) -> PodState | None:
-    """How far a pod's booking is confirmed."""
+    """Return the state of a pod's booking."""
     return bench.live.cluster.cache.state(made["metadata"]["uid"])
 
 
 def bound_by_card(bench: Bench) -> dict[str, list[str]]:
-    """The pods on each card, by what the API server's objects say."""
+    """Return the pods on each card, by the API server's objects."""
     found: dict[str, list[str]] = {}
     for name in sorted(bench.audit.bound()):
         for uuid in bench.audit.uuids(name):
@@ -32,18 +32,18 @@ def bound_by_card(bench: Bench) -> dict[str, list[str]]:
 
 
 def held(bench: Bench, uuid: str = GPU) -> tuple[int, int, int]:
-    """What the extender counts on a card: slots, memory, cores."""
+    """Return what the extender counts on a card: slots, memory, cores."""
     reports = [use for record in bench.live.cluster.cache.pods.values() for use in record.held if use.uuid == uuid]
     return sum(use.slots for use in reports), sum(use.memory for use in reports), sum(use.cores for use in reports)
 
 
 def problems(bench: Bench) -> set[tuple[str, ProblemCode]]:
-    """What is wrong: object and code."""
+    """Return object and code of every problem."""
     return {(problem.object, problem.code) for problem in bench.live.cluster.problems()}
 
 
 def orphan(node_name: str, uuid: str) -> set[tuple[str, ProblemCode]]:
-    """The problems of a card that is held but not registered: it has no capacity."""
+    """Return the problems of a card that is held but not registered, so that it has no capacity."""
     where = f"node {node_name} device {uuid}"
     return {(where, ProblemCode.ORPHANED_DEVICE)}
 
@@ -54,7 +54,7 @@ async def takes(bench: Bench, memory: int, name: str = "n1") -> bool:
 
 
 async def stays_so(bench: Bench) -> None:
-    """The state agrees, and a new process that only lists has the same."""
+    """Check that the state agrees, and that a new process that only lists has the same."""
     await bench.agrees()
     await bench.restart()
     await bench.agrees()

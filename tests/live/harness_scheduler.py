@@ -1,8 +1,8 @@
 """Plays kube-scheduler towards the extender: filter and prioritize one pod after another, binds in the background.
 
-It exists because the order of these calls is what breaks extenders. It must not look into the extender. Invariants:
-every answer is one that kube-scheduler would decode; the best node is chosen as kube-scheduler would, by the score,
-ties by chance, and all chance comes from the seed.
+It exists because the order of these calls breaks extenders. It must not look into the extender. Invariants: every
+answer is one that kube-scheduler would decode; the node is chosen as kube-scheduler does, by the best score and among
+equal ones at random, and all chance comes from the seed.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ class Objects(Protocol):
     def set_status(self, name: str, status: Json) -> Json: ...
 
 
-#: In bursts of 200 pods the next filter came before the last bind in 1.5 to 6 percent; the 99th percentile of the gap
-#: between a pod's filter and its bind was 11 ms, which is one or two filters.
+#: In bursts of 200 pods the next filter came before the last bind in 1.5 to 6 percent of cases; the 99th percentile of
+#: the gap between a pod's filter and its bind was 11 ms, which is one or two filters.
 LATE_SHARE = 0.06
 
 
@@ -44,7 +44,7 @@ class Filtered(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """How the scheduling of a pod ended: the node that was chosen (None: none), and bind's Error."""
+    """How the scheduling of a pod ended: the chosen node (None: none), and bind's Error."""
 
     node: str | None
     error: str
@@ -55,7 +55,7 @@ class Bound(NamedTuple):
 
 
 class Scheduler:
-    """A client of few words."""
+    """A short client of the verbs."""
 
     def __init__(self, session: aiohttp.ClientSession, objects: Objects, seed: int = 0) -> None:
         self._session = session
@@ -66,7 +66,7 @@ class Scheduler:
     # -- single calls -----------------------------------------------------------------------------------------------
 
     async def filter(self, pod: Json, *nodes: str) -> Filtered:
-        """Ask filter; without nodes about all of them."""
+        """Ask filter about these nodes, or without any about all."""
         said = await self._post("/filter", self._args(pod, nodes))
         assert said.keys() == {"Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
         if said["Error"]:
@@ -97,10 +97,10 @@ class Scheduler:
     # -- whole cycles -------------------------------------------------------------------------------------------------
 
     async def choose(self, pod: Json, *nodes: str) -> str | None:
-        """One scheduling cycle up to the chosen node; None when no node fits."""
+        """Run one scheduling cycle up to the chosen node; None when no node fits."""
         filtered = await self.filter(pod, *nodes)
         if len(filtered.passed) <= 1:
-            # Of one node kube-scheduler asks for no scores.
+            # For a single node kube-scheduler asks for no scores.
             return filtered.passed[0] if filtered.passed else None
         scores = await self.prioritize(pod, *filtered.passed)
         best = max(scores.get(name, 0) for name in filtered.passed)
@@ -116,7 +116,7 @@ class Scheduler:
     async def burst(self, pods: Sequence[Json], late_share: float = 0.0) -> list[Bound]:
         """Schedule pods one after another; each bind runs in the background while the next pods are filtered.
 
-        `late_share` of the binds come late, after the next pod's filter.
+        A share of `late_share` of the binds comes late, after the next pod's filter.
         """
         tasks: list[asyncio.Task[Bound]] = []
         late: list[tuple[Json, str | None]] = []
@@ -165,10 +165,10 @@ class Scheduler:
 
 
 class SchedulingQueue:
-    """kube-scheduler's queue for one pod after another, for scenarios that run by themselves.
+    """kube-scheduler's queue, which schedules one pod after another, for scenarios that run by themselves.
 
-    Of the events that move a refused pod back only the pod's own updates count, as in the worst case that was seen: the
-    events of others have come too early. A refused pod is asked about twice, because of the scheduler's own condition.
+    Only a refused pod's own updates move it back into the queue, as in the worst case that was seen: other events came
+    too early. A refused pod is asked about twice, because of the scheduler's own condition.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class SchedulingQueue:
         error_backoff_seconds: float = 0.05,
         idle_seconds: float = 0.002,
     ) -> None:
-        """`idle_seconds`: how often it looks for pods to schedule while there is none."""
+        """`idle_seconds`: the pause between looks for pods to schedule while there are none."""
         self._scheduler = scheduler
         self._objects = objects
         self._idle_seconds = idle_seconds

@@ -1,7 +1,7 @@
-"""Pods that no node takes, and who of them was woken.
+"""Pods that no node takes, and which of them were woken.
 
-It exists so that a test of waking shows only what frees room, and whom that wakes. It must not look into the waker.
-Invariant: a wake is a patch of the pending pod that the API server sees.
+It exists so that a test of waking shows only what frees room, and which pods that wakes. It must not look into the
+waker. Invariant: a wake is a patch of the pending pod that the API server sees.
 """
 
 from extender.convert.annotations import RETRY_AT
@@ -14,7 +14,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 
 
 def woken(bench: Bench) -> list[str]:
-    """The pods that were woken, in order of their patches; a pod as often as it was."""
+    """Return the woken pods, in order of their patches; a pod comes as often as it was woken."""
     found, last = [], dict[str, str | None]()
     for event in bench.api.store.tables[PODS].history.after(0):
         meta = event.row.decode()["metadata"]
@@ -30,7 +30,7 @@ async def refuse(bench: Bench, *pods: Json) -> list[Json]:
     made = [bench.kube.create(each) for each in pods]
     for each in made:
         assert (await bench.scheduler.filter(each)).passed == []
-        # The longest refused is woken first.
+        # The pod that was refused first is woken first.
         await passes(0.001)
     await bench.caught_up()
     return made

@@ -1,6 +1,6 @@
-"""Clients of an API server, a sink that notes what it gets, and a server that answers as it is told.
+"""Clients of an API server, a sink that notes what it gets, and a server with scripted answers.
 
-It exists for tests of the client and the reflector, which the whole extender would hide. It must not know cards.
+It exists for tests of the client and the reflector apart from the rest of the extender. It must not know cards.
 Invariant: what is opened here is closed here.
 """
 
@@ -54,7 +54,7 @@ async def client_of(url: str) -> AsyncIterator[KubeClient]:
 
 @asynccontextmanager
 async def scripted(handler: Handler) -> AsyncIterator[str]:
-    """A server that answers every request as `handler` says."""
+    """Run a server that answers every request as `handler` says."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -67,7 +67,7 @@ async def scripted(handler: Handler) -> AsyncIterator[str]:
 
 
 def empty_list(version: str = "7") -> web.Response:
-    """A list of nothing."""
+    """Return an empty list."""
     return web.json_response({"kind": "PodList", "metadata": {"resourceVersion": version}, "items": []})
 
 
@@ -94,9 +94,9 @@ class NotingSink:
     history: list[tuple[str, str]] = field(default_factory=list)
     lists: list[set[str]] = field(default_factory=list)
     breaks_on: frozenset[str] = frozenset()
-    """Names whose handling has a bug."""
+    """The names whose handling has a bug."""
     illegible: frozenset[str] = frozenset()
-    """Names whose objects do not decode."""
+    """The names whose objects do not decode."""
     on_change: Callable[[str], None] = lambda _: None
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
@@ -129,7 +129,7 @@ async def reflecting(
     settings: ReflectorSettings = QUICK,
     **more: Any,  # noqa: ANN401 - of Reflector
 ) -> AsyncIterator[Reflector]:
-    """A reflector of all pods that runs."""
+    """Run a reflector of all pods."""
     async with client_of(url) as client:
         reflector = Reflector(client, PODS, sink, settings, **more)
         running = asyncio.create_task(reflector.run())
@@ -142,7 +142,7 @@ async def reflecting(
 
 
 def stored(api: ApiServer) -> dict[str, int]:
-    """What the API server has: versions by name."""
+    """Return what the API server has: versions by name."""
     return {row.name: row.version for row in api.store.tables[POD_RESOURCE].rows}
 
 
@@ -152,15 +152,15 @@ def same(api: ApiServer, sink: NotingSink) -> Callable[[], bool]:
 
 
 def lists(api: ApiServer) -> int:
-    """Requests for a list, or a page of one, so far."""
+    """Return the number of requests for a list, or a page of one, so far."""
     return api.requests.count(verb="list")
 
 
 def watches(api: ApiServer) -> int:
-    """Requests for a watch so far."""
+    """Return the number of requests for a watch so far."""
     return api.requests.count(verb="watch")
 
 
 def load(api: ApiServer, count: int) -> None:
-    """Give the API server that many pods: p0, p1 and so on."""
+    """Load that many pods into the API server: p0, p1 and so on."""
     api.load([pod(f"p{number}") for number in range(count)])

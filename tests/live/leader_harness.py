@@ -1,7 +1,7 @@
 """Candidates for a Lease, a clock that can be moved, and the Lease itself.
 
-It exists for tests of leadership alone, where leading means nothing yet. It must not decide who should lead.
-Invariant: every candidate's requests go over a connection of its own, which can be cut.
+It exists for tests of leadership alone, in which a leader does nothing. It must not decide who should lead. Invariant:
+every candidate's requests go over a connection of its own, which can be cut.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from tests.virtual_time import passes
 Json = dict[str, Any]
 LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 LEASE_PATH = f"{LEASES_PATH}/gpu-extender"
-#: One second, as the API has no shorter lease; a loaded machine may well miss it, and no test minds.
+#: One second: the API has no shorter lease. A loaded machine may miss it, and no test depends on that.
 SHORT = LeaseSettings(duration_seconds=1.0, retry_seconds=0.05, write_deadline_seconds=0.3)
-#: A lease that nobody waits for.
+#: A lease too long for a test to wait for its end.
 LONG = LeaseSettings(duration_seconds=600.0, retry_seconds=0.05, write_deadline_seconds=0.2)
 
 
 class CutClient(KubeClient):
-    """A client whose network can fail: requests get no answer, or are carried out and then get none."""
+    """A client whose network can fail: requests are lost, or are carried out and get no answer."""
 
     def __init__(self, url: str) -> None:
         super().__init__(connection_to(url))
@@ -70,7 +70,7 @@ class CutClient(KubeClient):
 
 
 class Clock:
-    """A steady clock that can be moved on, as it is for a process that was stopped."""
+    """A steady clock that can be moved on, as it appears to a process that was stopped."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -82,7 +82,7 @@ class Clock:
 
 @dataclass
 class Candidate:
-    """A candidate and what happened to it. Times are those of `steady_seconds`."""
+    """A candidate, and what happened to it. Times are those of `steady_seconds`."""
 
     holder: LeaseHolder
     client: CutClient
@@ -90,11 +90,11 @@ class Candidate:
     elected: list[float] = field(default_factory=list)
     """When each preparation began to list."""
     others_unknown: list[bool] = field(default_factory=list)
-    """Of each preparation, whether there may have been writes that no Lease tells of."""
+    """For each preparation, whether there may have been writes that no Lease shows."""
     breaks: int = 0
-    """How many of the next preparations have a bug."""
+    """How many of the next preparations fail by a bug."""
     given_up: int = 0
-    """Preparations that were broken off."""
+    """How many preparations were cancelled."""
     may_list: asyncio.Event = field(default_factory=asyncio.Event)
     running: asyncio.Task[None] | None = None
 
@@ -104,7 +104,7 @@ class Candidate:
         return self.holder.is_leader()
 
     async def stop(self) -> None:
-        """End without releasing, as a process that is killed."""
+        """End without releasing, as a killed process does."""
         if self.running is not None:
             self.running.cancel()
             with suppress(asyncio.CancelledError):
@@ -112,7 +112,7 @@ class Candidate:
             self.running = None
 
     async def list_everything(self) -> None:
-        """What an elected candidate does before it leads."""
+        """Do what an elected candidate does before it leads."""
         self.elected.append(steady_seconds())
         if self.breaks > 0:
             self.breaks -= 1
@@ -133,7 +133,7 @@ async def candidate(
     follows: bool = False,
     gone: frozenset[str] = frozenset(),
 ) -> AsyncIterator[Candidate]:
-    """A candidate that runs; with `follows`, one that follows the scheduler of the host `name`."""
+    """Run a candidate; with `follows`, it follows the scheduler of the host `name`."""
     client, clock = CutClient(api.url), Clock()
     made: Candidate
 
@@ -159,19 +159,19 @@ async def candidate(
 
 
 def lease_of(api: ApiServer) -> Json | None:
-    """The Lease as it is now."""
+    """Return the Lease as it is now."""
     row = api.store.get(LEASES, "kube-system/gpu-extender")
     return None if row is None else row.decode()
 
 
 def holder_of(api: ApiServer) -> str | None:
-    """Who holds the Lease."""
+    """Return the holder of the Lease."""
     lease = lease_of(api)
     return None if lease is None else lease["spec"].get("holderIdentity")
 
 
 def write_lease(api: ApiServer, holder: str, duration: int | None = 1, **more: object) -> Json:
-    """Make or renew the Lease as somebody else does."""
+    """Make or renew the Lease as another process does."""
     kube, known = Kube(api), lease_of(api)
     before = known["spec"] if known else {}
     now = f"2026-11-29T10:00:00.{api.store.version:06}Z"
@@ -195,6 +195,6 @@ async def leads(one: Candidate) -> None:
 
 
 async def wait_rounds(api: ApiServer, rounds: int = 4) -> None:
-    """Wait until candidates have looked at the Lease so often."""
+    """Wait until candidates have looked at the Lease that often."""
     enough = api.requests.count(resource="leases") + rounds
     await eventually(lambda: api.requests.count(resource="leases") >= enough)

@@ -1,8 +1,8 @@
-"""Two replicas, each with a network of its own, one time for both, and the judge.
+"""Two replicas, each with a network of its own, one clock for both, and the audit that judges them.
 
-It exists so that tests of leader changes say who is stopped when. It must not ask the replicas how they did.
-Invariants: a question that a replica has no answer to is asked again, as kube-scheduler does; time passes only while
-the replica that is waited for does nothing but wait.
+It exists so that tests of leader changes say which replica stops when. It must not let replicas judge themselves.
+Invariants: a question without an answer is asked again, as kube-scheduler does; time passes only while the awaited
+replica does nothing but wait.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from tests.live.harness_audit import Audit
 from tests.live.replica_harness import Network, Replica, Time, network, replica
 from tests.virtual_time import until
 
-#: A lease that nobody misses, and one that is missed now and then.
+#: A lease that is never missed, and one that is now and then.
 LEASE = LeaseSettings(duration_seconds=600.0, retry_seconds=0.1, write_deadline_seconds=10.0)
 SHORT = LeaseSettings(duration_seconds=1.0, retry_seconds=0.1, write_deadline_seconds=0.5)
 NODES = ("n1", "n2", "n3", "n4", "n5", "n6")
@@ -41,7 +41,7 @@ def settings(identity: str, lease: LeaseSettings) -> LiveSettings:
 
 @dataclass
 class Pair:
-    """Two replicas, each with a network of its own, and the judge."""
+    """Two replicas, each with a network of its own, and the audit."""
 
     api: ApiServer
     kube: Kube
@@ -53,7 +53,7 @@ class Pair:
     made: int = 0
 
     def new_pod(self, memory: int) -> Json:
-        """A pod that nobody has seen."""
+        """Create a pod that no replica has seen."""
         self.made += 1
         return self.kube.create(pod(f"p{self.made}", memory=memory))
 
@@ -64,7 +64,7 @@ class Pair:
         return error
 
     async def asked(self, one: Replica, asked: Json, node_name: str) -> str:
-        """Ask one replica to bind, as kube-scheduler does: again, until it knows an answer."""
+        """Ask one replica to bind, as kube-scheduler does: again, until it has an answer."""
         errors: list[str] = []
 
         async def has_an_answer() -> bool:
@@ -75,7 +75,7 @@ class Pair:
         return errors[-1]
 
     async def leader(self) -> Replica:
-        """The replica that answers."""
+        """Return the replica that answers."""
         found: list[Replica] = []
 
         def answers() -> bool:
@@ -86,7 +86,7 @@ class Pair:
         return found[0]
 
     async def leads(self, one: Replica) -> None:
-        """Time passes until it leads. The other one does not go on."""
+        """Let time pass until a replica leads. The other one stands still."""
 
         def answers() -> bool:
             self.time.passes(self._waits_for_seconds(one))
@@ -95,7 +95,7 @@ class Pair:
         await eventually(answers, "the standby leads")
 
     def _waits_for_seconds(self, one: Replica) -> float:
-        """How long it does nothing but wait: for the end of the Lease, or for writes that may still come."""
+        """Return how long it only waits: for the end of the Lease, or for writes that may still come."""
         holder, now = one.live.leadership, self.time.seconds()
         assert isinstance(holder, LeaderElector)
         rows, seen = self.api.store.tables[LEASES].rows, holder._seen
@@ -125,5 +125,5 @@ async def pair(cards: int = 2, memory: int = 1000, lease: LeaseSettings = LEASE,
 
 
 def _knows_nothing(error: str) -> bool:
-    """Whether kube-scheduler is told to ask again."""
+    """Whether the answer makes kube-scheduler ask again."""
     return error.startswith(("not ready", "Unknown")) or error.endswith("it is tried again")

@@ -1,8 +1,8 @@
-"""`serve` on a live cluster as a process of its own, as a pod runs it.
+"""Runs `serve` on a live cluster as a process of its own, as a pod does.
 
 It exists because signals, exit statuses and standard streams are an interface. It must not import the code under test.
-Invariant: every process started here has ended, or was ended by its own id, when the test is over; none has said
-anything of tracebacks or of what it left open.
+Invariant: every process started here has ended, or was ended by its own id, when the test is over; none has logged a
+traceback or something left open.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tests.virtual_time import until
 
 #: Short leases; http-timeout must fit into them.
 QUICK = ("--lease-duration", "1", "--lease-retry", "0.1", "--http-timeout", "0.8", "--lock-mode", "none")
-#: A lease that nobody waits for.
+#: A lease too long for a test to wait for its end.
 LONG = ("--lease-duration", "600", "--lease-retry", "0.1", "--http-timeout", "5", "--lock-mode", "none")
 _UNTIDY = re.compile(r"Traceback|Unclosed|never awaited|was destroyed|never retrieved")
 
@@ -36,7 +36,7 @@ class Process:
 
     @property
     def log(self) -> str:
-        """Everything on standard error so far."""
+        """Return everything on standard error so far."""
         return self._log.decode()
 
     @property
@@ -52,7 +52,7 @@ class Process:
         self.url = found[0]
 
     async def output(self) -> bytes:
-        """Everything that it writes to standard output until its end."""
+        """Return everything that it writes to standard output until its end."""
         return await asyncio.to_thread(self._child.stdout.read)
 
     def send(self, number: int) -> None:
@@ -60,20 +60,20 @@ class Process:
         self._child.send_signal(number)
 
     async def end(self) -> int:
-        """Wait for the end; the exit status."""
+        """Wait for the end; return the exit status."""
         status = await asyncio.to_thread(self._child.wait)
         await self._reading
         return status
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
-        """End it by a signal, tidily; the exit status."""
+        """End it by a signal, in order; return the exit status."""
         self.send(number)
         status = await self.end()
         assert not _UNTIDY.search(self.log), self.log
         return status
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and text of a GET; status 0 if there is no answer."""
+        """Return status and text of a GET; status 0 if there is no answer."""
         try:
             async with aiohttp.ClientSession(self.url) as session, session.get(path) as response:
                 return response.status, await response.text()
@@ -81,7 +81,7 @@ class Process:
             return 0, ""
 
     async def post(self, path: str, body: object) -> Any:  # noqa: ANN401 - whatever the server said
-        """The JSON answer of a POST."""
+        """Return the JSON answer of a POST."""
         async with aiohttp.ClientSession(self.url) as session, session.post(path, json=body) as response:
             assert response.status == 200
             return await response.json()
@@ -123,7 +123,10 @@ async def serving(kubeconfig: Path, *arguments: str | Path) -> AsyncIterator[Pro
 
 
 async def refusal(*arguments: str | Path) -> str:
-    """The one line of a command that refuses its input: exit status 2 and nothing on standard output."""
+    """Run a command that refuses its input; return its one line.
+
+    Nothing may be on standard output, and the status is 2.
+    """
     async with started("extender", *arguments, env={"KUBERNETES_SERVICE_HOST": ""}) as process:
         out = await process.output()
         assert (await process.end(), out) == (2, b"")

@@ -1,9 +1,9 @@
-"""Replicas of the extender as processes are: each with an event loop and a network of its own.
+"""Replicas of the extender that are as apart as processes: each has an event loop and a network of its own.
 
-It exists to stop a replica at any await for as long as one likes, as SIGSTOP or a slow machine does, while the others
-and the API server go on. It must not look into what a replica believes. Invariants: a stopped replica executes nothing
-at all; what was on the network when it was cut is delivered late or never, as networks do; time passes by itself only
-as slowly as it does, and at once when a test says so, so that no test must be quicker than a lease.
+It exists to stop a replica at any await and for any time, as SIGSTOP or a slow machine does, while the others and the
+API server go on. It must not look into what a replica believes. Invariants: a stopped replica executes nothing at all;
+what was on the network when it was cut is delivered late or never, as networks do; time passes at its real pace, or
+jumps when a test says so, so that no test must be quicker than a lease.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Network:
         await asyncio.sleep(0)
 
     def hold(self) -> None:
-        """Deliver nothing in either direction until `heal`; nothing is lost."""
+        """Hold back everything in both directions until `heal`; nothing is lost."""
         self._open.clear()
 
     def heal(self) -> None:
@@ -66,10 +66,10 @@ class Network:
             writer.transport.abort()
 
     async def drained(self) -> None:
-        """Wait until what was held is where it was sent to, and carried out. Only for one that was healed."""
+        """Wait until what was held is delivered and carried out. Only for a network that was healed."""
         await eventually(lambda: not self._held, "the network is drained")
         for _ in range(_TURNS):
-            # The API server shares this event loop; a request that is there takes it a few turns.
+            # The API server shares this event loop, and needs a few turns for a request that has arrived.
             await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,21 +97,21 @@ class Network:
 
 
 class Time:
-    """The time of all replicas: their clocks and every timer of theirs."""
+    """The time of all replicas: their clocks and all their timers."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
         self.loops: set[asyncio.AbstractEventLoop] = set()
 
     def seconds(self) -> float:
-        """What the replicas' clocks show."""
+        """Return what the replicas' clocks show."""
         return steady_seconds() + self.ahead
 
     def passes(self, seconds: float) -> None:
-        """So much time passes now."""
+        """Let that much time pass now."""
         self.ahead += seconds
         for loop in self.loops:
-            # It waits for the next timer as it was before.
+            # It waits for the next timer by the time from before.
             loop.call_soon_threadsafe(_do_nothing)
 
 
@@ -127,22 +127,22 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def _do_nothing() -> None:
-    """Go on."""
+    """Default callback: does nothing."""
 
 
 def _go_on() -> None:
-    """Nothing stops the write."""
+    """Default fence: nothing stops the write."""
 
 
 class _StoppingClient(KubeClient):
-    """A client whose process can be stopped on the way of a Binding."""
+    """A client whose process can be stopped while it sends a Binding."""
 
     def __init__(self, url: str) -> None:
         super().__init__(connection_to(url))
         self.before_request: Callable[[], None] = _do_nothing
-        """Called when bind has asked whether it may write, before anything of the request is done."""
+        """Called when bind has asked whether it may write, before the request begins."""
         self.before_write: Callable[[], None] = _do_nothing
-        """Called after the last question, before the first byte leaves, behind every fence that lets through."""
+        """Called after the last check, before the first byte leaves, once every fence has let the write through."""
 
     async def request(self, method: str, path: str, *, body: bytes | Fenced | None = None, **more: Any) -> Any:  # noqa: ANN401 - as the real one
         if isinstance(body, Fenced):
@@ -159,13 +159,13 @@ class _StoppingClient(KubeClient):
 
 
 class Replica:
-    """One replica in a thread."""
+    """A replica in a thread of its own."""
 
     def __init__(self, url: str, settings: LiveSettings, time: Time) -> None:
         self.stopped = threading.Event()
         """Set while the replica is stopped."""
         self.wrote = threading.Event()
-        """Set when the first byte of a Binding is about to leave, unless it is stopped there."""
+        """Set when the first byte of a Binding is about to leave, unless the replica is stopped there."""
         self._url = url
         self._settings = settings
         self._time = time
@@ -181,7 +181,7 @@ class Replica:
         await self._do(self._boot)
 
     async def end(self, *, seconds: float = 0.0) -> None:
-        """End it; without time to settle, as a process that is killed."""
+        """End it without time to settle, as a killed process."""
         self.resume()
         if not self._thread.is_alive():
             return
@@ -190,24 +190,24 @@ class Replica:
         await asyncio.to_thread(self._thread.join, _SECONDS)
 
     def stop_now(self) -> None:
-        """Stop it at whatever await it is."""
+        """Stop it at its next await."""
         self._go_on.clear()
         self._loop.call_soon_threadsafe(self._hang)
 
     async def stop(self) -> None:
-        """Stop it at whatever await it is; it is stopped when this returns. It was not stopped before."""
+        """Stop it at its next await; it is stopped when this returns. It must not be stopped already."""
         # The end of an earlier stop may still be under way.
         await eventually(lambda: not self.stopped.is_set(), "the replica goes on")
         self.stop_now()
         await eventually(self.stopped.is_set, "the replica is stopped")
 
     def stop_before_request(self) -> None:
-        """Stop it at its next Binding, when bind has asked whether it may write and nothing is on its way yet."""
+        """Stop it at its next Binding, when bind has asked whether it may write and nothing is sent yet."""
         self._go_on.clear()
         self.client.before_request = self._hang_once
 
     def stop_at_write(self) -> None:
-        """Stop it at its next Binding, after the last question and before the first byte leaves."""
+        """Stop it at its next Binding, after the last check and before the first byte leaves."""
         self._go_on.clear()
         self.client.before_write = self._hang_once
 
@@ -221,7 +221,7 @@ class Replica:
         return not self.stopped.is_set() and not self.live.hooks.why_not_ready()
 
     async def bind(self, pod: Json, node: str) -> str:
-        """Ask it to bind, as the server would; returns the Error."""
+        """Ask it to bind, as the server would; return the Error."""
         meta = pod["metadata"]
         args = BindingArgs(meta["name"], meta["namespace"], meta["uid"], node)
 
@@ -276,7 +276,7 @@ class Replica:
 
 @asynccontextmanager
 async def replica(url: str, settings: LiveSettings, time: Time) -> AsyncIterator[Replica]:
-    """A replica that runs."""
+    """Run a replica."""
     made = Replica(url, settings, time)
     await made.start()
     try:
@@ -287,7 +287,7 @@ async def replica(url: str, settings: LiveSettings, time: Time) -> AsyncIterator
 
 @asynccontextmanager
 async def network(port: int) -> AsyncIterator[Network]:
-    """A network to the API server on that port."""
+    """Run a network to the API server on that port."""
     made = Network(port)
     await made.start()
     try:

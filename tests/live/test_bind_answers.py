@@ -1,7 +1,7 @@
-"""What the API server answers to a bind, before and after the write took effect: sequences (c) and (k).
+"""The API server's answers to a bind, before and after the write takes effect: sequences (c) and (k).
 
-It exists because a lost answer is no refusal, and an error is no proof that nothing was written. It must not look at
-the extender's notes to decide what is right. Invariant: success is never answered without a Binding, and after every
+It exists because a lost answer is not a refusal, and an error does not prove that nothing was written. It must not use
+the extender's state to decide what is right. Invariant: success is never answered without a Binding, and after every
 scenario the extender's state is the reference's.
 """
 
@@ -40,7 +40,7 @@ async def test_c_bind_times_out_after_the_api_accepted(fault: Json, watch: bool)
         made = bench.kube.create(whole("p"))
         await bench.scheduler.filter(made)
         error = await bench.scheduler.bind(made, "n1")
-        # What was read back may be answered as success; what is unknown when time is up is an Error.
+        # A result that was read back may be answered as success; one that is unknown when time is up is an Error.
         assert error == "" or error.startswith("Unknown")
         assert bench.kube.node_of("p") == "n1"
         assert (await bench.scheduler.filter(bench.kube.create(whole("q")))).passed == []
@@ -77,14 +77,14 @@ async def test_c_a_binding_that_never_came_gives_its_cards_back_and_can_come_no_
         await bench.scheduler.filter(made)
         assert (await bench.scheduler.bind(made, "n1")).startswith("Unknown")
         await eventually(lambda: state(bench, made) is None)
-        # The pod has another version now, so the Binding that got lost names an old one.
+        # The pod has another version now, so the lost Binding names an old one.
         assert bench.kube.pod("p")["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
         assert await bench.scheduler.place(bench.kube.pod("p")) == "n1"
         await bench.agrees()
 
 
 async def test_c_a_late_binding_is_refused_after_its_cards_were_given_back() -> None:
-    """The first Binding is on its way for longer than anybody waits, and the pod goes to another node meanwhile."""
+    """The first Binding is on its way for longer than the extender waits; the pod goes to another node meanwhile."""
     async with running(node("n1"), node("n2"), http_timeout_seconds=0.3) as bench:
         bench.api.faults.add(fault="latency", seconds=0.8, resource=BINDING, nth=1)
         made = bench.kube.create(whole("p"))
@@ -148,7 +148,7 @@ async def test_k_the_binding_is_answered_with(fault: str, after: bool) -> None:
             assert bench.kube.node_of("p") == "n1", "success without a Binding"
         await eventually(lambda: state(bench, made) is not PodState.ASSUMED)
         await bench.agrees()
-        # Nothing was lost: either it is there, or it can be placed now.
+        # Nothing was lost: either the pod is bound, or it can be placed now.
         assert await bench.scheduler.bind(bench.kube.pod("p"), "n1") == ""
         assert (await bench.scheduler.bind(other, "n1")).startswith("Insufficient")
         assert bench.audit.bound() == {"p": "n1"}
@@ -204,7 +204,7 @@ async def test_k_the_api_server_is_not_there() -> None:
         url, port = bench.api.url, int(bench.api.url.rpartition(":")[2])
         await bench.api.stop()
         assert await bench.scheduler.bind(made, "n1") != ""
-        # By now there is no connection left: nothing is sent, so nothing is unknown.
+        # No connection is left by now: nothing is sent, so nothing is unknown.
         assert (await bench.scheduler.bind(other, "n1")).startswith("Refused")
         assert state(bench, other) is None
         await bench.api.start(port=port)

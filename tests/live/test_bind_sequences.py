@@ -1,8 +1,8 @@
-"""Sequences of filter, bind, API answers and watch events, in every order that was seen or feared.
+"""Sequences of filter, bind, API answers and watch events, in every order that has been seen or is feared.
 
-It exists because each of these orders has given a card away twice somewhere. It must not look at the extender's notes
-to decide what is right: the pods that the API server has on nodes, with their annotations, are. Invariant: after every
-scenario the extender's state is the reference's, and no card was over-committed after any write.
+It exists because each of these orders has given a card away twice somewhere. It must not use the extender's state to
+decide what is right, but the API server's pods on nodes, with their annotations. Invariant: after every scenario the
+extender's state is the reference's, and no card was over-committed after any write.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def test_a_and_b_two_filters_before_the_first_bind_with_room_for_one(order
         assert (await bench.scheduler.bind(pods[second], "n1")).startswith("Insufficient")
         assert bench.audit.bound() == {first: "n1"}
         await bench.agrees()
-        # The loser is asked about again, is refused, and is not lost.
+        # The pod that lost is asked about again, is refused, and is not lost.
         assert (await bench.scheduler.filter(pods[second])).passed == []
         bench.kube.delete_pod(first)
         await eventually(lambda: RETRY_AT in bench.kube.pod(second)["metadata"].get("annotations", {}))
@@ -61,7 +61,7 @@ async def test_d_filter_without_bind_leaves_a_claim_that_ends_by_age() -> None:
         assert bench.live.claims is not None
         assert len(bench.live.claims) == 1
         elsewhere = {"n1": "n2", "n2": "n1"}[claimed]
-        # The claim moves the other pod away, and refuses nothing.
+        # The claim moves the other pod to another node, and refuses nothing.
         assert sorted((await bench.scheduler.filter(other)).passed) == ["n1", "n2"]
         assert (await bench.scheduler.prioritize(other, "n1", "n2"))[elsewhere] == 10
         await passes(2.1)
@@ -188,7 +188,7 @@ async def test_g_restart_between_filter_and_bind() -> None:
 
 
 async def test_g_restart_between_filter_and_bind_of_a_pod_that_the_new_process_was_not_told_of() -> None:
-    """It was created after the new process had listed, and the old one answered its filter on the way down."""
+    """It was created after the new process had listed, and the old one answered its filter while it ended."""
     async with running(node("n1")) as bench:
         old = bench.extender
         await bench.boot()
@@ -216,7 +216,7 @@ async def test_g_restart_between_binding_and_watch_event() -> None:
 
 
 async def test_g_restart_with_a_binding_in_flight() -> None:
-    """The old process is dead, its Binding arrives after the new one has listed everything."""
+    """The old process is dead; its Binding arrives after the new one has listed everything."""
     async with running(node("n1")) as bench:
         bench.api.faults.add(fault="latency", seconds=0.4, resource=BINDING, nth=1)
         made = bench.kube.create(whole("p"))
@@ -237,7 +237,7 @@ async def test_g_restart_with_a_binding_in_flight() -> None:
 
 
 async def test_h_delete_event_seen_by_the_scheduler_first() -> None:
-    """The scheduler's filter comes before our watch has told of the deletion, is refused, and nothing else asks."""
+    """The scheduler's filter comes before our watch shows the deletion, is refused, and no further question follows."""
     async with running(node("n1")) as bench:
         first, second = (bench.kube.create(whole(name)) for name in "ab")
         await bench.scheduler.place(first)
@@ -275,7 +275,7 @@ async def test_i_two_schedulers_bind_one_pod_to_different_nodes() -> None:
 
 
 async def test_i_another_scheduler_binds_the_pod_without_cards() -> None:
-    """Whoever bound it wrote no allocation: the pod's node is blocked, and our assumption does not count."""
+    """The other scheduler wrote no allocation: the pod's node is blocked, and our assumption does not count."""
     async with running(node("n1")) as bench:
         bench.api.faults.add(fault="latency", seconds=0.1, resource=BINDING, nth=1)
         made = bench.kube.create(whole("p"))

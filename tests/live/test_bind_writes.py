@@ -1,7 +1,7 @@
-"""What a bind writes, and what the watch and lists cannot take away from it.
+"""What a bind writes, and that no watch event or list takes it away.
 
-It exists because the Binding is the one write that counts. It must not test when a bind succeeds. Invariant: the first
-version of a pod that has a node has its cards.
+It exists because the Binding is the write that gives out cards. It must not test when a bind succeeds. Invariant: the
+first version of a pod that has a node has its cards.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ BINDING = "pods/binding"
 
 
 def binding_seen(bench: Bench) -> list[Json]:
-    """Every Binding that the API server gets from now on."""
+    """Record every Binding that the API server gets from now on."""
     seen: list[Json] = []
     bind = bench.api.registry.bind
 
@@ -172,7 +172,7 @@ async def test_the_same_refused_bind_twice_has_the_same_answer() -> None:
 
 
 async def test_stale_watch_events_never_take_a_booking_away() -> None:
-    """The pod was read as bound; events from before its Binding come afterwards, one by one."""
+    """The pod is read as bound; then events from before its Binding come, one by one."""
     async with running(node("n1"), http_timeout_seconds=1.0) as bench:
         made = bench.kube.create(whole("p"))
         await bench.caught_up()
@@ -209,7 +209,7 @@ async def test_a_list_that_is_older_than_a_bind_does_not_end_it() -> None:
 
 @pytest.mark.parametrize("accepted", [False, True], ids=["assumed", "bound"])
 async def test_a_list_that_does_not_name_a_pod_whose_bind_is_under_way_does_not_end_it(accepted: bool) -> None:
-    """An API server may answer a list from a cache that is behind; of such a pod a read decides."""
+    """An API server may answer a list from a cache that is behind; for such a pod a read decides."""
     async with running(node("n1"), http_timeout_seconds=2.0) as bench:
         made = bench.kube.create(whole("p"))
         async with bench.watch_gap():
@@ -222,14 +222,14 @@ async def test_a_list_that_does_not_name_a_pod_whose_bind_is_under_way_does_not_
             assert state(bench, made) is wanted
             assert (await bench.scheduler.filter(bench.kube.create(whole("q")))).passed == []
             assert await binding == ""
-            # Nothing but a read can have told.
+            # Only a read can have shown it.
             await eventually(lambda: state(bench, made) is PodState.ADDED)
         await bench.live.reflectors[1].list_again()
         await bench.agrees()
 
 
 async def test_the_newest_version_that_anybody_told_of_is_the_precondition() -> None:
-    """Filter's question is ahead of the watch; what the watch tells afterwards is older and costs no conflict."""
+    """Filter's question is ahead of the watch; what the watch shows afterwards is older and causes no conflict."""
     async with running(node("n1")) as bench:
         bench.kube.create(whole("p"))
         await bench.caught_up()
@@ -272,7 +272,7 @@ async def test_the_quota_counts_what_is_only_assumed() -> None:
 
 
 async def test_two_replicas_that_both_think_they_lead_are_told_apart_by_the_api_server() -> None:
-    """Not one pod is bound twice; a card that both gave out is what the audit and the replicas then report."""
+    """No pod is bound twice; the audit and the replicas report a card that both gave out."""
     async with running(node("n1")) as bench:
         other = await Extender.boot(bench.api.url, bench.settings)
         await other.ready()

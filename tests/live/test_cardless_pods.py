@@ -1,4 +1,4 @@
-"""Pods without cards on a live cluster: only the CPU that they leave to others is kept of them."""
+"""Pods without cards on a live cluster: the extender keeps only their CPU, which packing needs."""
 
 import msgspec
 

@@ -1,8 +1,8 @@
-"""Claims: bursts and gangs do not pile onto one card, and nothing is refused because of them.
+"""With claims, bursts and gangs do not pile onto one card, and no pod is refused because of them.
 
-It exists because a claim is worth what it spares: binds that fail for lack of room, each of which costs a pod a second.
-It must not judge a single placement; it counts failures with and without claims. Invariant: with claims no pod is
-refused that would not be refused without them.
+It exists because claims should prevent binds that fail for lack of room, each of which costs a pod a second. It must
+not judge single placements; it counts failures with and without claims. Invariant: with claims no pod is refused that
+would not be refused without them.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from tests.virtual_time import passes
 
 
 def failures(results: list[Bound]) -> int:
-    """Binds that failed for lack of room."""
+    """Return the number of binds that failed for lack of room."""
     return sum(each.error.startswith("Insufficient") for each in results)
 
 
 async def burst_failures(claims: bool, seed: int) -> int:
-    """200 pods of mixed sizes over 12 nodes of 4 cards, which they fill to 90 percent, under binpack."""
+    """Return the failures of 200 pods of mixed sizes that fill 12 nodes of 4 cards to 90 percent, under binpack."""
     rng = Random(seed)
     sizes = [rng.choice((100, 200, 300, 500)) for _ in range(200)]
     memory = max(500, -(-sum(sizes) * 10 // (9 * 12 * 4)))
@@ -45,7 +45,7 @@ async def burst_failures(claims: bool, seed: int) -> int:
 
 
 async def gang_failures(claims: bool, seed: int) -> int:
-    """Ten gangs of 8 over nodes of 2 cards, half full; each member takes more than half of what is left of a card."""
+    """Return the failures of ten gangs of 8 on 60 nodes of 2 cards; two members do not fit on one card."""
     nodes = [node(f"n{number:02}", 2, memory=1000) for number in range(60)]
     async with running(*nodes, claims=claims) as bench:
         bench.scheduler._chance = Random(seed)
@@ -75,7 +75,7 @@ async def test_gangs_of_8_fail_less_than_half_as_often_with_claims() -> None:
 
 
 async def locked_burst_failures(claims: bool) -> int:
-    """100 pods of mixed sizes over 12 nodes whose lock each pod holds until the plugin has served it."""
+    """Return the failures of 100 pods on 12 nodes, whose lock each pod holds until the plugin has served it."""
     rng = Random(1)
     sizes = [rng.choice((100, 200, 300, 500)) for _ in range(100)]
     nodes = [node(f"n{number:02}", 4, memory=max(500, sum(sizes) // 43)) for number in range(12)]
@@ -88,7 +88,7 @@ async def locked_burst_failures(claims: bool) -> int:
 
 
 async def test_a_burst_under_the_node_lock_fails_less_than_half_as_often_with_claims() -> None:
-    """Whoever waits for a lock holds no assumption, so without claims the burst goes on to the same node."""
+    """A bind that waits for a lock holds nothing, so without claims the rest of the burst goes to the same node."""
     without, with_claims = [await locked_burst_failures(claims) for claims in (False, True)]
     report(f"burst of 100 under the node lock: {without} binds fail without claims, {with_claims} with")
     assert without > 0
@@ -96,7 +96,7 @@ async def test_a_burst_under_the_node_lock_fails_less_than_half_as_often_with_cl
 
 
 async def gang_on(bench: Bench, count: int, memory: int = 1000) -> list[Bound]:
-    """One gang."""
+    """Return the pods of one gang."""
     pods = [bench.kube.create(pod(f"p{number}", memory=memory)) for number in range(count)]
     await bench.caught_up()
     return await bench.scheduler.gang(pods)
@@ -111,7 +111,7 @@ async def test_a_gang_of_whole_cards_is_spread_over_exactly_the_cards_that_there
 
 
 async def test_claims_share_a_nodes_cards_among_them() -> None:
-    """Without choosing cards beside each other, all claims would name the same card and the others look free."""
+    """If claims did not avoid each other's cards, all would name the same card and the others would look free."""
     async with running(node("n1", 4), node("n2", 4)) as bench:
         results = await gang_on(bench, 16, memory=500)
         assert all(each.ok for each in results)
@@ -120,14 +120,14 @@ async def test_claims_share_a_nodes_cards_among_them() -> None:
 
 
 async def test_claims_never_refuse() -> None:
-    """Every card is claimed twice over, and still every node passes filter and is offered by prioritize."""
+    """Every card is claimed twice, and still every node passes filter and prioritize offers it."""
     async with running(node("n1"), node("n2")) as bench:
         pods = [bench.kube.create(pod(f"p{number}", memory=1000)) for number in range(6)]
         for made in pods:
             filtered = await bench.scheduler.filter(made)
             assert sorted(filtered.passed) == ["n1", "n2"]
             assert sorted(await bench.scheduler.prioritize(made, "n1", "n2")) == ["n1", "n2"]
-        # Whoever binds first has it, whatever the claims say.
+        # The first bind gets the card, whatever the claims say.
         assert await bench.scheduler.bind(pods[5], "n1") == ""
         assert await bench.scheduler.bind(pods[4], "n2") == ""
         assert (await bench.scheduler.bind(pods[0], "n1")).startswith("Insufficient")
@@ -154,7 +154,7 @@ async def test_a_claim_is_made_when_only_one_node_fits_since_nobody_asks_for_sco
 
 
 async def claimed(bench: Bench) -> Json:
-    """A pod with a claim."""
+    """Create a pod with a claim."""
     made = bench.kube.create(pod("p", memory=700))
     await bench.caught_up()
     assert await bench.scheduler.choose(made) is not None
@@ -175,7 +175,7 @@ async def test_a_claim_ends_with_the_bind() -> None:
 
 
 async def test_a_claim_counts_no_more_from_the_assumption_on() -> None:
-    """While the Binding is in flight the cards are counted once, and on the node where the pod really goes."""
+    """While the Binding is in flight the cards count once, on the node to which the pod really goes."""
     async with running(node("n1"), node("n2")) as bench:
         made = await claimed(bench)
         bench.api.faults.add(fault="latency", seconds=0.2, resource="pods/binding")
@@ -223,7 +223,7 @@ async def test_a_claim_ends_when_another_plugin_rejects_the_pod() -> None:
 
 
 async def test_a_rejection_from_before_the_claim_does_not_end_it() -> None:
-    """kube-scheduler asks again because of its own write of the condition, before our watch tells of that."""
+    """kube-scheduler asks again because of its own write of the condition, before our watch shows it."""
     async with running(node("n1"), node("n2")) as bench:
         made = bench.kube.create(pod("p", memory=700))
         await bench.caught_up()
@@ -255,7 +255,7 @@ async def test_a_claim_is_replaced_by_the_next_filter() -> None:
 
 
 async def test_refreshing_an_equal_claim_does_not_change_the_version() -> None:
-    """A gang that waits for its last member is asked about a thousand times a second, and is answered from memory."""
+    """A gang that waits for its last member is asked about a thousand times a second; answers come from memory."""
     async with running(node("n1"), node("n2")) as bench:
         made = await claimed(bench)
         version = bench.live.hooks.version
@@ -302,7 +302,7 @@ def test_crowded_are_the_nodes_where_the_pod_would_not_fit_beside_the_claims() -
         assert crowded is not None
         assert crowded[snapshot.rows["n1"]] == (number >= 1)
         assert not crowded[snapshot.rows["n2"]]
-    # Its own claim does not crowd a pod, nor does one of a pod that is booked by now.
+    # Neither its own claim crowds a pod, nor that of a pod that is booked by now.
     alone = Claims()
     alone.put(wanted.uid, Claim("n1", (DeviceUse("GPU-0", 2, 1000, 0),), 2), 0.0)
     assert crowded_rows(cache, snapshot, wanted, alone) is None
@@ -315,7 +315,7 @@ def test_crowded_are_the_nodes_where_the_pod_would_not_fit_beside_the_claims() -
 
 
 def test_what_is_taken_of_a_changed_view_shows_the_change() -> None:
-    """Cards are chosen in a view of one node of a view that others have been held in."""
+    """Cards are chosen in a view of one node, taken from a view in which other cards are already held."""
     cache = make_cache([make_node("n1"), make_node("n2")])
     snapshot = cache.snapshot()
     view = snapshot.take(snapshot.rows_of(["n1", "n2"]))

@@ -1,7 +1,7 @@
-"""A resource name that a DeviceClass maps is no misspelling, on a live cluster (user report: issue of near misses).
+"""On a live cluster, a resource name that a DeviceClass maps is no misspelling (user report on near misses).
 
-It exists because the names of classes are known to the API server alone. It must not judge other rules of admission.
-Invariant: what is admitted follows from the classes that exist now.
+It exists because only the API server knows the names of classes. It must not judge other rules of admission. Invariant:
+admission follows the classes that exist now.
 """
 
 from extender.kube.discovery import Presence

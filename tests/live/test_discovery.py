@@ -1,7 +1,7 @@
-"""A resource that an API server has, has not, gets later, loses, or does not show.
+"""An optional resource that an API server has, lacks, gets later, loses, or forbids.
 
-It exists because DRA and KubeVirt are on some clusters only, and nothing about them may stop the scheduler or be
-guessed. It must not know what the objects mean. Invariant: what is said of a resource is what the API server said last.
+It exists because only some clusters have DRA and KubeVirt, which must not stop the scheduler nor make it guess. It must
+not know what the objects mean. Invariant: what is reported of a resource is what the API server said last.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def device_class(name: str, version: str = V1) -> Json:
 
 @asynccontextmanager
 async def looking(url: str, sink: NotingSink) -> AsyncIterator[OptionalReflector]:
-    """An optional resource that is looked for."""
+    """Run the search for an optional resource."""
     async with client_of(url) as client:
         optional = OptionalReflector(client, CLASSES, sink, QUICK, known=lambda: set(sink.objects))
         running = asyncio.create_task(optional.run())
@@ -61,7 +61,7 @@ async def test_the_preferred_version_is_read_of_those_that_are_served() -> None:
         async with looking(api.url, sink) as optional:
             await eventually(lambda: optional.presence is Presence.SYNCED)
             assert sink.objects.keys() == {"old"}
-            # The API server is upgraded: the version that was read is gone, and a better one is there.
+            # The API server is upgraded: it has dropped the version that was read, and has a better one.
             api.serve(V1)
             api.withdraw(V1BETA1)
             await eventually(lambda: sink.objects.keys() == {"new"})

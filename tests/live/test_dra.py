@@ -1,9 +1,10 @@
-"""Cards that DRA claims hold, as a live cluster tells of them: cases DR-01 to DR-22 through list and watch.
+"""Cards that DRA claims hold on a live cluster: cases DR-01 to DR-22 through list and watch.
 
-It exists because an extender is never asked about pods that use claims alone: what they hold is seen on the watch or
-not at all. It must not repeat the rules. Invariant: amounts are those that the API of the extender shows.
+It exists because an extender is never asked about pods that use only claims: only the watch shows what they hold. It
+must not repeat the rules. Invariant: amounts are those that the API of the extender shows.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,8 @@ from extender.live.fetching import fetch_objects
 from extender.server.series import extra_series
 from tests.extender import dra
 from tests.extender.dra import HAMI, claim_status, gpu, mig, resource_claim, resource_slice, result, share
-from tests.extender.objects import REGISTER, Json, asks, bound, card, container, node, pod, sidecar
+from tests.extender.objects import ALLOCATION, REGISTER, Json, asks, bound, card, container, node, pod, sidecar
+from tests.extender.vmis import K, raw_node
 from tests.live.harness import Bench, eventually, running
 
 V1 = "resource.k8s.io/v1"
@@ -38,19 +40,19 @@ def n1() -> Json:
 
 
 def cards() -> Json:
-    """The slice of these cards."""
+    """Return the slice of these cards."""
     return resource_slice(gpu("gpu-0", "GPU-a", pci=PCI), gpu("gpu-1", "GPU-b"), gpu("gpu-2", "GPU-m", memory="40Gi"))
 
 
 def shared() -> Json:
-    """The slice of a card that claims can share."""
+    """Return the slice of a card that claims can share."""
     whole = {"memory": "24Gi", "cores": "100"}
     devices = dra.device("hami-gpu-0", {"type": "hami-gpu", "uuid": "GPU-a"}, whole)
     return resource_slice(devices, name="n1-shared", driver=HAMI)
 
 
 async def shown(bench: Bench, uuid: str = "GPU-a") -> Json:
-    """A card as the API shows it."""
+    """Return a card as the API shows it."""
     async with bench.extender.session.get("/api/v1/nodes") as answer:
         nodes: list[Any] = await answer.json()
     (found,) = (each for entry in nodes for each in entry["devices"] if each["uuid"] == uuid)
@@ -58,7 +60,7 @@ async def shown(bench: Bench, uuid: str = "GPU-a") -> Json:
 
 
 async def used(bench: Bench, uuid: str = "GPU-a") -> tuple[int, int, int]:
-    """What is held of a card, as the API shows it."""
+    """Return what is held of a card, as the API shows it."""
     held = (await shown(bench, uuid))["requested"]
     return held["slots"], held["memory"], held["cores"]
 
@@ -185,6 +187,140 @@ async def test_dr_16_a_claim_that_comes_between_filter_and_bind_refuses_the_bind
         assert (await bench.scheduler.bind(asked, "n1")).startswith("ExclusiveConflict")
         assert bench.kube.node_of("p") is None
         assert await used(bench) == WHOLE
+
+
+async def test_b_02_and_dr_16_a_claim_that_the_watch_has_not_shown_refuses_the_bind() -> None:
+    async with dra_cluster(cards()) as bench:
+        asking = bench.kube.create(pod("p"))
+        assert (await bench.scheduler.filter(asking, "n1")).passed == ["n1"]
+        taken = [resource_claim(f"c{number}", result(f"gpu-{number}")) for number in range(3)]
+        async with bench.watch_gap("resourceclaims"):
+            for claim in taken:
+                bench.kube.create(claim)
+                bench.kube.send(
+                    "PATCH", f"{CLAIMS}/{claim['metadata']['name']}/status", {"status": claim["status"]}, MERGE
+                )
+            error = await bench.scheduler.bind(asking, "n1")
+        assert error.startswith(("ExclusiveConflict", "InsufficientDevices", "InsufficientSlots"))
+        # B-02: the cache said that a card is free, the API server that none is; nothing was written.
+        assert bench.kube.node_of("p") is None
+        assert not bench.kube.pod("p")["metadata"].get("annotations", {}).get(ALLOCATION)
+        assert await used(bench) == WHOLE
+
+
+async def test_dr_16_binds_that_come_together_share_a_list_and_other_nodes_cost_none() -> None:
+    async with dra_cluster(cards(), node("n2")) as bench:
+        pods = [bench.kube.create(pod(f"p{number}", memory=10)) for number in range(8)]
+        await asyncio.gather(*(bench.scheduler.bind(each, "n1") for each in pods))
+        assert 1 <= bench.live.fresh_claims.lists <= 3
+        before = bench.live.fresh_claims.lists
+        assert await bench.scheduler.bind(bench.kube.create(pod("elsewhere", memory=10)), "n2") == ""
+        assert bench.live.fresh_claims.lists == before
+
+
+async def test_dr_16_a_list_that_fails_refuses_the_bind_and_one_that_is_forbidden_does_not() -> None:
+    async with dra_cluster(cards()) as bench:
+        asking = bench.kube.create(pod("p", memory=10))
+        rule = bench.api.faults.add(fault="status", code=503, resource="resourceclaims", method="GET")
+        assert (await bench.scheduler.bind(asking, "n1")).startswith("Unknown: the claims cannot be listed")
+        assert bench.kube.node_of("p") is None
+        bench.api.faults.remove(rule.id)
+        bench.api.faults.add(fault="status", code=403, resource="resourceclaims", method="GET")
+        assert await bench.scheduler.bind(asking, "n1") == ""
+
+
+def served_by_dra(name: str = "p", *, claim: str = "c", mapped: bool = True, **more: Any) -> Json:  # noqa: ANN401
+    """A pod whose `nvidia.com/gpu: 1` DRA has served, as kube-scheduler and the kubelet leave it."""
+    made = pod(name, [container("main", {"limits": {"nvidia.com/gpu": "1"}})], node="n1", **more)
+    made["status"] = {"phase": "Running"}
+    if mapped:
+        mappings = [{"containerName": "main", "requestName": "r0", "resourceName": "nvidia.com/gpu"}]
+        made["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": claim, "requestMappings": mappings}
+    return made
+
+
+def owned(name: str, owner: str, device: str = "gpu-0") -> Json:
+    return resource_claim(name, result(device), owner={"name": owner, "uid": f"uid-{owner}"})
+
+
+async def test_dr_14_what_dra_has_served_as_an_extended_resource_is_one_card_and_blocks_nothing() -> None:
+    async with dra_cluster(cards(), served_by_dra(), owned("c", "p")) as bench:
+        await eventually(lambda: bench.live.cluster.problems() == [], "the pod is known by its claim")
+        assert await used(bench) == WHOLE
+        assert await used(bench, "GPU-b") == (0, 0, 0)
+        assert await fits(bench, 24576, uuid="GPU-b")
+        assert "uid-p" not in bench.live.cluster.cache.pods
+
+
+async def test_dr_14_a_claim_that_is_seen_after_its_pod_is_found_again() -> None:
+    async with dra_cluster(cards(), served_by_dra()) as bench:
+        assert [each.code for each in bench.live.cluster.problems()] == ["MissingAllocation"]
+        claim = owned("c", "p")
+        bench.kube.create(claim)
+        bench.kube.send("PATCH", f"{CLAIMS}/c/status", {"status": claim["status"]}, MERGE)
+        await eventually(lambda: bench.live.cluster.problems() == [])
+        assert await used(bench) == WHOLE
+
+
+async def test_dr_23_a_label_of_hami_dra_proves_nothing() -> None:
+    labelled = served_by_dra(mapped=False)
+    labelled["metadata"]["labels"] = {"hami.io/dra": "true"}
+    async with dra_cluster(cards(), labelled) as bench:
+        assert [each.code for each in bench.live.cluster.problems()] == ["MissingAllocation"]
+        assert not await fits(bench, 1)
+
+
+async def test_dr_24_a_claim_of_another_pod_counts_for_its_owner_once_and_excuses_nobody() -> None:
+    async with dra_cluster(cards(), served_by_dra(), owned("c", "other")) as bench:
+        assert [each.code for each in bench.live.cluster.problems()] == ["MissingAllocation"]
+        assert await used(bench) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "case, units",
+    [
+        pytest.param("DR-14", 0, id="DR-14"),
+        pytest.param("DR-23", 1, id="DR-23"),
+        pytest.param("DR-24", 1, id="DR-24"),
+    ],
+)
+async def test_a_raw_key_that_dra_has_served_is_no_raw_use(case: str, units: int) -> None:
+    made = served_by_dra(mapped=case != "DR-23")
+    made["metadata"]["labels"] = {"hami.io/dra": "true"}
+    limits = {"limits": {K: "1"}}
+    made["spec"]["containers"][0]["resources"] = limits
+    for mapping in made["status"].get("extendedResourceClaimStatus", {}).get("requestMappings", ()):
+        mapping["resourceName"] = K
+    objects = (n1(), cards(), raw_node("n9"), made, owned("c", "other" if case == "DR-24" else "p"))
+    async with running(*objects, served=(V1,), cluster=Settings(raw_keys=(K,))) as bench:
+        await eventually(lambda: bench.live.cluster.raw.units.used_on("n1", K) == units)
+        assert await used(bench) == WHOLE
+
+
+async def test_dr_17_a_pool_of_which_a_slice_is_missing_forgets_no_device() -> None:
+    halves = [
+        resource_slice(gpu("gpu-0", "GPU-a"), name="n1-a", count=2),
+        resource_slice(gpu("gpu-1", "GPU-b"), name="n1-b", count=2),
+    ]
+    async with dra_cluster(*halves) as bench:
+        bench.kube.send(
+            "PUT", f"{SLICES}/n1-a", resource_slice(gpu("gpu-0", "GPU-a"), name="n1-a", generation=2, count=2)
+        )
+        bench.kube.send("DELETE", f"{SLICES}/n1-b")
+        await eventually(lambda: bench.live.cluster.resource_claims.slice_names() == {"n1-a"})
+        # Nobody referred to it meanwhile.
+        bench.kube.create(resource_claim("c", result("gpu-1")))
+        bench.kube.send("PATCH", f"{CLAIMS}/c/status", {"status": claim_status(result("gpu-1"))}, MERGE)
+        await eventually(lambda: len(bench.live.cluster.resource_claims) == 1)
+        assert await used(bench, "GPU-b") == WHOLE
+        assert bench.live.cluster.problems() == []
+        # The other slice of the generation comes, without the device: now it is gone once no claim refers to it.
+        bench.kube.create(resource_slice(gpu("gpu-7", "GPU-m"), name="n1-b", generation=2, count=2))
+        bench.kube.send("DELETE", f"{CLAIMS}/c")
+        await eventually(lambda: len(bench.live.cluster.resource_claims) == 0)
+        bench.kube.create(resource_claim("d", result("gpu-1")))
+        bench.kube.send("PATCH", f"{CLAIMS}/d/status", {"status": claim_status(result("gpu-1"))}, MERGE)
+        await eventually(lambda: [each.code for each in bench.live.cluster.problems()] == ["UnmappedDevice"])
 
 
 async def test_dr_17_a_device_that_an_incomplete_generation_does_not_name_stays_known() -> None:

@@ -1,7 +1,7 @@
-"""The table of those who may have to go is the one that a new process would make.
+"""The table of possible victims is the one that a new process would make.
 
-It exists because a row that was not read again evicts a pod that is gone, or spares one that is not. It must not know
-what the table is for. Invariant: after any changes and a refresh every row is as if everything had just been listed.
+It exists because a stale row evicts a pod that is gone, or spares one that is not. It must not know what the table is
+for. Invariant: after any changes and a refresh every row is as if everything had just been listed.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ NODES, CARDS = 6, 3
 
 
 def table_of(keeper: TableKeeper) -> set[tuple[int, ...]]:
-    """Everything in a table but the numbers that each process gives by itself."""
+    """Return everything in a table except the numbers that each process gives by itself."""
     entries = keeper.table.entries
     own = [field for field in Field if field not in (Field.POD, Field.NAMESPACE)]
     return {tuple(column) for column in entries[own].T.tolist() if column[Field.ROW] >= 0}
@@ -107,7 +107,7 @@ async def test_pods_are_alike_if_they_ask_the_same_of_the_same_nodes_at_the_same
     kept = wants.get("uid-a")
     assert kept is not None
     assert kept.nodes() == ["n1", "n2"]
-    # There is room for three: of the least important, the one that was refused last goes.
+    # There is room for three: among the least important, the pod that was refused last is dropped.
     put("higher", priority=9)
     put("later")
     assert {uid for uid in ("uid-a", "uid-b", "uid-higher", "uid-later") if wants.get(uid)} >= {"uid-a", "uid-higher"}

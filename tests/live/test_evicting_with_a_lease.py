@@ -1,8 +1,8 @@
-"""Evicting by a replica that holds a lease, as it does unless it is told otherwise.
+"""Evicting by a replica that holds a lease, as it does by default.
 
 It exists because a lease's rest is often shorter than a write may take, and a leader is one all the same. It must not
-elect anybody. Invariants: a preemption under way stays the same one while its replica leads, so that pauses grow and
-nobody is woken without a cause.
+elect a leader. Invariants: a preemption under way stays the same one while its replica leads, so that pauses grow and
+no pod is woken without a cause.
 """
 
 from dataclasses import replace

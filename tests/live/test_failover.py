@@ -1,8 +1,8 @@
-"""How long nobody schedules after a process was killed, at default settings, with real processes.
+"""How long no replica answers after a process is killed, with real processes at default settings.
 
-It exists because this is what an outage of one process costs. It must not look into the processes. Invariants: whoever
-takes over early has proof that the holder of the Lease is gone; without it the Lease is waited for; no Binding that was
-on its way takes a card that somebody else got.
+It exists because this time is the cost of losing one process. It must not look into the processes. Invariants: a
+replica takes over early only with proof that the holder of the Lease is gone, and else waits for the Lease; no Binding
+that was on its way takes a card that another pod got.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tests.live.leader_harness import candidate, holder_of, leads, wait_rounds, 
 from tests.live.process_harness import Process, serving
 from tests.live.test_serve_live import binding
 
-#: All that is not default: the device plugin's lock is not what is measured.
+#: The only setting that is not default: the device plugin's lock is not measured here.
 DEFAULTS = ("--lock-mode", "none")
 
 
@@ -45,7 +45,7 @@ def test_who_gets_the_lock_knows_who_held_it_before(tmp_path: Path) -> None:
     assert second is not None
     assert (set(second.gone), second.led) == ({"a"}, term)
     second.close()
-    # Whoever was killed before it got the Lease leaves the earlier ones known.
+    # A process that is killed before it gets the Lease leaves the earlier ones known.
     third = Predecessors.take(path, "pod-1", "c")
     assert third is not None
     assert third.gone == {"a", "b"}
@@ -101,7 +101,7 @@ async def ready_after(process: Process, began: float) -> float:
 
 @pytest.mark.real_time
 async def test_the_only_replica_that_was_killed_is_back_at_once(tmp_path: Path) -> None:
-    """A Binding that it had sent comes late; its card is not given to anybody else meanwhile."""
+    """A Binding that it sent comes late; its card goes to no other pod meanwhile."""
     flags: tuple[Any, ...] = (*DEFAULTS, "--predecessor-lock", tmp_path / "lock")
     async with cluster(tmp_path) as (api, kubeconfig):
         kube = Kube(api)
@@ -123,7 +123,7 @@ async def test_the_only_replica_that_was_killed_is_back_at_once(tmp_path: Path) 
                 )
                 assert await second.post("/bind", binding(other)) == {"Error": ""}
                 assert kube.node_of("other") == "n1"
-                # The late one names the version that the pod had.
+                # The late Binding names the version that the pod had.
                 meta = {key: late["metadata"][key] for key in ("name", "uid", "resourceVersion")}
                 late_binding = {"metadata": meta, "target": {"kind": "Node", "name": "n1"}}
                 with pytest.raises(ApiError, match="Precondition failed"):
@@ -145,7 +145,7 @@ async def test_a_second_replica_takes_over_from_one_that_was_killed_and_from_one
             async with serving(kubeconfig, *DEFAULTS) as third:
                 await third.answers("/livez", 200)
                 await third.answers("/readyz", 503)
-                # It has to have seen the Lease held.
+                # It must have seen the Lease held.
                 await wait_rounds(api, 8)
                 began = time.monotonic()
                 ending = asyncio.create_task(second.stop())

@@ -1,4 +1,4 @@
-"""Faults that meet: 100 seeded runs of two replicas. `make soak` does 10,000.
+"""Several faults at once: 100 seeded runs of two replicas. `make soak` does 10,000.
 
 It exists to run the trial with every test run; see `fault_trial` for what goes wrong and what must hold then.
 Invariant: the seed that failed is in the message, and it finds the violation again.

@@ -1,7 +1,7 @@
-"""Leading when this host's kube-scheduler does: whose Lease it is, from when and until when it counts.
+"""The extender leads when its host's kube-scheduler does: whose Lease it is, from when and until when it counts.
 
-It exists because the extender sees another's renewals late, and must not count on them longer than their holder does.
-It must not write the Lease. Invariant: no test depends on a look being quick.
+It exists because the extender sees the scheduler's renewals late, and must not rely on them longer than their holder
+does. It must not write the Lease. Invariant: no test depends on a look being quick.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ LONG = LeaseSettings(duration_seconds=600.0, retry_seconds=0.1, write_deadline_s
 
 @asynccontextmanager
 async def renewing(api: ApiServer, holder: str, duration: int = 1) -> AsyncIterator[None]:
-    """A kube-scheduler that holds the Lease and renews it."""
+    """Run a kube-scheduler that holds the Lease and renews it."""
     write_lease(api, holder, duration)
 
     async def renew() -> None:
@@ -74,7 +74,7 @@ async def test_it_leads_with_the_scheduler_of_its_host() -> None:
 async def test_whose_scheduler_holds_the_lease(holder: str, ours: bool) -> None:
     async with ApiServer() as api, candidate(api, "host-1", LONG, follows=True) as follower, renewing(api, holder):
         await looks(api, 6)
-        # What is ours is followed; leading comes later.
+        # The extender follows its own host's scheduler; it leads later.
         assert (follower.holder.elections == 1) is ours
         assert not follower.leads
 
@@ -86,7 +86,7 @@ async def test_without_a_lease_nobody_leads() -> None:
 
 
 async def test_one_look_at_a_lease_proves_nothing() -> None:
-    """It may be the last renewal of a scheduler that is gone; only one that is seen to happen counts."""
+    """It may be the last renewal of a scheduler that is gone; only an observed renewal counts."""
     async with ApiServer() as api:
         write_lease(api, "host-1_x", 1)
         async with candidate(api, "host-1", SETTINGS, follows=True) as follower:
@@ -101,7 +101,7 @@ async def test_it_waits_until_another_hosts_extender_counts_on_its_lease_no_more
         changed = steady_seconds()
         async with renewing(api, "host-1_x"):
             await leads(follower)
-            # The other one's extender may have seen a renewal just before.
+            # The other host's extender may have seen a renewal just before.
             assert follower.elected[0] >= changed + SETTINGS.duration_seconds + SETTINGS.write_deadline_seconds
 
 
@@ -128,7 +128,7 @@ async def test_it_counts_from_the_look_before_the_renewal_was_seen() -> None:
         async with renewing(api, "host-1_x"):
             await leads(follower)
             await looks(api, 3)
-        # The renewal that is seen next happens now; its holder counts on it until `renewed + 1`.
+        # The next renewal happens now; its holder relies on it until `renewed + 1`.
         seen_before = follower.holder._looked_at  # type: ignore[attr-defined]  # of a LeaseFollower
         write_lease(api, "host-1_x")
         renewed = steady_seconds()
@@ -148,7 +148,7 @@ async def test_a_new_scheduler_process_on_the_same_host_is_a_new_term() -> None:
 
 @pytest.mark.parametrize("gives_up", [False, True])
 async def test_after_a_scheduler_of_the_same_host_it_waits_for_nobody(gives_up: bool) -> None:
-    """Nobody else held the Lease in between, and what this process wrote it knows."""
+    """No other process held the Lease in between, and this one knows its own writes."""
     settings = LeaseSettings(duration_seconds=1.0, retry_seconds=0.05, write_deadline_seconds=600.0)
     async with ApiServer() as api, candidate(api, "host-1", settings, follows=True) as follower:
         async with renewing(api, "host-1_x"):
@@ -159,7 +159,7 @@ async def test_after_a_scheduler_of_the_same_host_it_waits_for_nobody(gives_up: 
             await leads(follower)
         lease = lease_of(api)
         if gives_up and lease is not None:
-            # client-go leaves the number as it is.
+            # client-go leaves the number of transitions as it is.
             write_lease(api, "", leaseTransitions=lease["spec"]["leaseTransitions"])
             await eventually(lambda: not follower.leads)
         async with renewing(api, "host-1_y"):

@@ -1,7 +1,7 @@
-"""The handshake with plugins that answer: asked, silent, gone and back.
+"""The handshake with plugins that answer: they are asked, fall silent, go and come back.
 
 It exists because a plugin that is gone leaves its register behind. It must not repeat the table, which has tests of its
-own. Invariant: what runs on the cards of a silent plugin is untouched.
+own. Invariant: pods on the cards of a silent plugin are untouched.
 """
 
 import json
@@ -38,12 +38,12 @@ def test_a30_a_value_without_a_time_keeps_the_previous_state(text: str, was: boo
 
 
 def test_a32_deleted_is_left_as_soon_as_the_plugin_is_back() -> None:
-    # Given up at t0: asked again at once, and out of service as long as the kubelet says so.
+    # The plugin was given up at t0: it is asked again at once, and stays out of service as long as the kubelet says so.
     assert judged("Deleted_2026-11-29 11:58:30", 0) == (False, True)
     # It registers again 90 s later.
     assert judged("Deleted_2026-11-29 11:58:30", 4) == (True, True)
     assert judged("Reported_2026-11-29 12:00:00", 4) == (True, True)
-    # Where the kubelet says nothing, a bare or unreadable value changes nothing.
+    # If the kubelet says nothing, a bare or unreadable value changes nothing.
     assert judged("Deleted", None, was=False) == (False, True)
     assert judged("Deleted_x", None, was=True) == (True, True)
 
@@ -80,7 +80,7 @@ class Clock:
 
 @asynccontextmanager
 async def hygon(*objects: Json) -> AsyncIterator[tuple[Bench, HandshakeKeeper, Clock]]:
-    """A live extender with Hygon on, and its keeper with a clock that the test moves."""
+    """Run a live extender with Hygon enabled, and its keeper with a clock that the test moves."""
     async with running(*objects, cluster=TWO_VENDORS) as bench:
         live, clock = bench.live, Clock()
         keeper = HandshakeKeeper(live.cluster, live.facts, live.client, live.leadership, lambda: clock.now)
@@ -103,20 +103,20 @@ async def test_a_plugin_is_asked_falls_silent_and_comes_back() -> None:
         await keeper.look()
         assert handshake(bench) == NOW_TEXT
         await seen(bench, NOW_TEXT)
-        # Silent for a minute, and the kubelet says nothing of the resource: nothing new, and what runs stays.
+        # After a minute of silence, and without a word from the kubelet, no new pods come and running ones stay.
         clock.now += 61
         await keeper.look()
         late = asking("late")
         assert (await bench.scheduler.filter(late, "n1")).passed == []
         record = bench.live.cluster.cache.pods[running_pod["metadata"]["uid"]]
         assert record.held[0].uuid == "DCU-0"
-        # An event of the node does not bring the cards back, and NVIDIA's are not concerned.
+        # An event of the node does not bring the cards back, and NVIDIA's cards are not affected.
         bench.kube.annotate_node("n1", {"note": "1"})
         await bench.caught_up()
         assert (await bench.scheduler.filter(late, "n1")).passed == []
         assert (await bench.scheduler.filter(pod("nvidia"), "n1")).passed == ["n1"]
         assert "/api/v1/nodes" not in (await bench.live.compare()).paths
-        # It answers.
+        # The plugin answers.
         bench.kube.annotate_node("n1", {HANDSHAKE: "Reported_2026-11-29 12:01:05"})
         await seen(bench, "Reported_2026-11-29 12:01:05")
         await keeper.look()

@@ -1,8 +1,7 @@
-"""Kill -9 in the middle of everything: 5 kills. `make soak` does 200, in runs of 500 pods and both lock modes.
+"""Five kills with SIGKILL amid everything. `make soak` does 200, in runs of 500 pods and both lock modes.
 
-It exists because a restart is the one event that no other test can make real. It must not know what is checked; see
-`benchmarks.kill_checks`. Invariant: the lock mode with more to lose; one process of a few
-elects a leader.
+It exists because no other test makes a real restart. It must not know what is checked; see `benchmarks.kill_checks`.
+Invariant: it uses the lock mode with more to lose, and some processes elect a leader.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Requests and watches: deadlines, answers that do not come, lines of any length.
+"""The client's requests and watches: deadlines, missing answers, lines of any length.
 
 It exists because a bind must know whether a write happened. It must not know objects. Invariant: every server here is
 a real one.
@@ -65,7 +65,7 @@ async def test_a_connection_that_breaks_is_unknown_and_nothing_is_sent_twice() -
         assert isinstance(answer, Unknown)
         assert answer.sent
         assert api.requests.count(method="POST") == 1
-        assert (await get(client, f"{path}/p")).ok  # it did happen
+        assert (await get(client, f"{path}/p")).ok  # the write did happen
 
 
 async def test_a_refused_connection_was_not_sent() -> None:

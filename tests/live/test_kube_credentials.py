@@ -1,6 +1,6 @@
 """Credentials that expire, certificates that are replaced, configurations that cannot be used.
 
-It exists because a process that runs for months outlives its tokens, and because a person's mistake must be named. It
+It exists because a process that runs for months outlives its tokens, and because a user's mistake must be named. It
 must not test kubernetes_asyncio beyond what the extender relies on. Invariant: every server here is a real one.
 """
 
@@ -45,7 +45,7 @@ async def connected(kubeconfig: Path | None) -> AsyncIterator[KubeClient]:
 
 
 def config(path: Path, url: str, user: dict[str, Any], **cluster: str) -> Path:
-    """A kubeconfig with any user."""
+    """Write a kubeconfig with any user."""
     value = {
         "clusters": [{"name": "c", "cluster": {"server": url, **cluster}}],
         "users": [{"name": "u", "user": user}],
@@ -195,7 +195,7 @@ async def test_a_service_account_reads_its_token_again(tmp_path: Path, monkeypat
             good = "two"
             give(tmp_path, "two")
             assert (await get(client)).ok
-            # The file is empty for a moment while it is being replaced: what there is stays.
+            # The file is empty for a moment while it is replaced: the present token stays.
             give(tmp_path, "")
             assert (await get(client)).ok
     assert seen == ["Bearer one", "Bearer one", "Bearer two", "Bearer two"]

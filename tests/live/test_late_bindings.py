@@ -1,7 +1,7 @@
-"""Writes of a dead process that are carried out after the next one has listed, and writes that are undone.
+"""Writes of a dead process that take effect after the next one has listed, and writes that are undone.
 
-It exists because a restart is quicker than a slow API server, and neither may give a card twice. It must not ask the
-extender what is right. Invariant: after every write no card is over-committed, by the API server's objects alone.
+It exists because a restart may be quicker than a slow API server, and no card may be given out twice. It must not ask
+the extender what is right. Invariant: after every write no card is over-committed, by the API server's objects alone.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ QUICK_LEASE = LeaseSettings(duration_seconds=1.0, retry_seconds=0.05, write_dead
 
 
 async def killed_with_a_binding_under_way(bench: Bench, seconds: float) -> Json:
-    """A pod whose Binding is carried out so much later; its process is dead, and another one is ready."""
+    """Return a pod whose Binding takes effect that much later; its process is dead, and another one is ready."""
     bench.api.faults.add(fault="latency", seconds=seconds, resource=BINDING, nth=1)
     made = bench.kube.create(whole("late"))
     binding = asyncio.create_task(bench.scheduler.bind(made, "n1"))
@@ -59,7 +59,7 @@ async def test_the_first_that_elects_has_no_lease_to_wait_for() -> None:
 
 
 async def test_one_without_election_may_have_been_killed_since_the_lease_was_given_up() -> None:
-    """The Lease says that its last holder is done, and nothing of who came after it."""
+    """The Lease says that its last holder is done, and nothing about processes after it."""
     alone = live_settings(http_timeout_seconds=0.5)
     electing = replace(alone, leader_elect=True, lease=QUICK_LEASE)
     async with running(node("n1"), settings=electing) as bench:
@@ -118,7 +118,7 @@ async def test_a_lock_that_a_kill_left_closes_its_node_no_longer_than_the_restar
 
 
 def undo_binding(bench: Bench, name: str) -> None:
-    """The pod is as it was before it was bound, and no watch tells of it."""
+    """Put the pod back to its state before the bind, without a watch event."""
     row = bench.api.store.get(PODS, f"default/{name}")
     assert row is not None
     obj = row.decode() | {"apiVersion": "v1", "kind": "Pod"}
@@ -147,7 +147,7 @@ async def test_a_binding_that_vanished_frees_its_cards_after_the_next_list(seen:
 
 
 async def test_a_list_that_is_older_than_a_bind_takes_nothing_away() -> None:
-    """The list shows the pod without a node, since it began before the Binding; a read tells."""
+    """The list shows the pod without a node, since it began before the Binding; a read decides."""
     async with running(node("n1")) as bench:
         made = bench.kube.create(whole("p"))
         await bench.caught_up()

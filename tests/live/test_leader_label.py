@@ -1,7 +1,7 @@
-"""The label by which a Service finds the leader: on one pod at a time, whoever is killed.
+"""The label by which a Service finds the leader is on one pod at a time, whichever is killed.
 
-It exists because a Service of the verbs leads to nobody without it. It must not look at a Service. Invariant: a replica
-that leads gets the label, and then no other has it.
+It exists because without it a Service of the verbs has no endpoints. It must not look at a Service. Invariant: a
+replica that leads gets the label, and then no other has it.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ def settings(name: str) -> LiveSettings:
 
 
 def labelled(kube: Kube) -> list[str]:
-    """The pods with the label."""
+    """Return the pods with the label."""
     objects = (kube.send("GET", f"/api/v1/namespaces/default/pods/{name}") for name in PODS)
     return [each["metadata"]["name"] for each in objects if LABEL in each["metadata"].get("labels", {})]
 
@@ -39,7 +39,7 @@ async def test_the_label_is_where_the_leader_is(capsys: pytest.CaptureFixture[st
         second = await Extender.boot(api.url, settings("replica-b"))
         await eventually(second.live.is_synced)
         assert labelled(kube) == ["replica-a"]
-        # Killed, it cannot take its label off.
+        # A killed replica cannot take its label off.
         await first.kill()
         await eventually(lambda: labelled(kube) == ["replica-b"], "the second alone has the label")
         again = await Extender.boot(api.url, settings("replica-a"))

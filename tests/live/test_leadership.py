@@ -1,7 +1,7 @@
-"""Leader election: one leader, no write after the lease, no leader before the old one's writes are over.
+"""Leader election: one leader, no write after its lease, no next leader before the last one's writes are over.
 
-It exists because a card is given twice exactly when two processes believe at once that they lead (user_reports A63,
-A64). It must not bind anything; test_two_writers does. Invariant: no test depends on a candidate being quick.
+It exists because a card is given out twice when two processes believe at once that they lead (user_reports A63, A64).
+It must not bind anything; test_two_writers does. Invariant: no test depends on a candidate being quick.
 """
 
 import math
@@ -43,7 +43,7 @@ async def test_the_first_candidate_makes_the_lease_and_need_not_wait() -> None:
             assert len(moment) == len("2026-11-29T16:17:18.000000Z")
             assert moment.endswith("Z")
         assert (first.holder.elections, len(first.elected)) == (1, 1)
-        # There may have been one that did without election; the next one knows whom it followed.
+        # A process without election may have written before; the next candidate knows whom it follows.
         assert first.others_unknown == [True]
         await first.stop()
         write_lease(api, "", 1)
@@ -114,7 +114,7 @@ async def test_renewing_goes_on_while_a_leader_prepares() -> None:
         other = second if chosen is first else first
         await passes(2 * SHORT.duration_seconds)
         assert not chosen.leads
-        # It has not lost the Lease meanwhile, unless this machine was too slow for it.
+        # It has not lost the Lease meanwhile, unless this machine was too slow.
         if chosen.holder.elections == 1 and not other.elected:
             chosen.may_list.set()
             await leads(chosen)
@@ -174,7 +174,7 @@ async def test_a_lapse_without_another_leader_is_the_same_term() -> None:
         await passes(0.2)
         first.client.cut = False
         await leads(first)
-        # Nobody else can have written: no wait, and no list.
+        # No other process can have written: there is no wait, and no list.
         assert (first.holder.elections, len(first.elected)) == (1, 1)
 
 
@@ -261,7 +261,7 @@ async def test_a_single_replica_leads_once_it_is_prepared_even_after_a_bug(monke
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_never_two_leaders_whatever_happens(seed: int) -> None:
-    """Cuts, lost answers, stopped clocks, kills, releases: at no look do two lead, and terms do not overlap."""
+    """Under cuts, lost answers, stopped clocks, kills and releases, never do two lead, and terms do not overlap."""
     chance = Random(seed)
     settings = LeaseSettings(duration_seconds=1.0, retry_seconds=0.03, write_deadline_seconds=0.1)
     led: list[tuple[str, float, float]] = []  # who, from, until

@@ -1,4 +1,4 @@
-"""Leases and clocks: how long one counts, and whose time is believed.
+"""Leases and clocks: how long a lease counts, and whose time is trusted.
 
 It exists because a process that was stopped believes that no time has passed, and because clocks of machines differ.
 It must not bind anything. Invariant: no test depends on a candidate being quick.
@@ -26,7 +26,7 @@ async def test_a_process_that_was_stopped_sees_it_at_its_next_instruction() -> N
         await leads(first)
         assert first.holder.may_write(1)
         first.clock.ahead = LONG.duration_seconds
-        # No task has run since: the question itself looks at the clock.
+        # No task has run since: the question itself reads the clock.
         assert (first.leads, first.holder.may_write(0)) == (False, False)
 
 

@@ -1,7 +1,7 @@
-"""Giving the Lease up: when that is allowed, and what it tells whoever takes it next.
+"""Giving the Lease up: when that is allowed, and what it tells the next holder.
 
-It exists because whoever finds the Lease given up does not wait. It must not bind anything; test_two_writers and
-test_late_bindings do. Invariant: no test depends on a candidate being quick.
+It exists because a candidate that finds the Lease given up does not wait. It must not bind anything; test_two_writers
+and test_late_bindings do. Invariant: no test depends on a candidate being quick.
 """
 
 from extender.live.leading.leadership import steady_seconds
@@ -27,12 +27,12 @@ async def test_a_lease_that_is_given_up_is_taken_at_once() -> None:
             await first.holder.release(settled=True)
             assert not first.leads
             await leads(second)  # not after the ten minutes of the lease
-            # It has been there all along: nobody without election can have written meanwhile.
+            # The candidate was there all along: no process without election can have written meanwhile.
             assert second.others_unknown == [False]
 
 
 async def test_a_lease_that_was_given_up_unseen_does_not_tell_who_wrote_since() -> None:
-    """A process without election may have come and been killed between the two."""
+    """A process without election may have started and been killed between the two."""
     async with ApiServer() as api:
         for name in ("a", "b"):
             async with candidate(api, name, LONG) as one:
@@ -62,7 +62,7 @@ async def test_a_term_that_was_missed_does_not_tell_who_wrote_since() -> None:
 
 
 async def test_who_has_not_ruled_out_the_writes_of_unknown_processes_does_not_give_the_lease_up() -> None:
-    """The next one may have seen it hold the Lease, and would ask no more."""
+    """The next candidate may have seen it hold the Lease, and would not ask again."""
     async with ApiServer() as api, candidate(api, "a", LONG) as first:
         first.may_list.clear()
         await eventually(lambda: first.others_unknown == [True])
@@ -88,7 +88,7 @@ async def test_who_still_waits_for_an_earlier_leader_does_not_give_the_lease_up(
             await eventually(lambda: first.holder.elections == 1)
             await first.stop()
             await first.holder.release(settled=True)
-            # The next one would not wait for the writes of `gone`.
+            # The next candidate would not wait for the writes of `gone`.
             assert holder_of(api) == "a"
 
 

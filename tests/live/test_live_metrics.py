@@ -1,6 +1,6 @@
 """The metrics of a live extender, as a scraper reads them.
 
-It exists because metrics are what one has in production (user_reports A64, A76, A79). It must not read attributes
+It exists because in production only metrics show the state (user_reports A64, A76, A79). It must not read attributes
 where /metrics has the number. Invariant: scraping changes nothing, so two scrapers see the same.
 """
 
@@ -36,7 +36,7 @@ class Scraper:
     url: str
 
     async def scrape(self) -> dict[str, float]:
-        """Every sample: name and labels -> value."""
+        """Return every sample: name and labels -> value."""
         async with client_of(self.url) as client:
             answer = await client.request("GET", "/metrics", timeout_seconds=10)
         assert answer.status == 200
@@ -180,7 +180,7 @@ async def test_a79_the_cache_is_compared_with_the_api_server_now_and_then_and_is
     async with running(node("n1"), bound("a", "n1", "GPU-n1-0", 300), settings=settings) as bench:
         async with bench.watch_gap():
             bench.kube.delete_pod("a")
-        # Nobody asks for it: what the watch has lost is found, and the usage is given back.
+        # The comparison runs unasked: it finds what the watch has lost, and frees the usage.
         await bench.agrees()
         await eventually(lambda: bench.live.compared is not None and bench.live.compared.differing == 0)
 
@@ -213,7 +213,7 @@ def test_what_survives_a_long_full_collection_is_out_of_the_collectors_sight(
         assert (gc.get_freeze_count() >= before + len(kept)) is freezes
         assert bool(pace.freezes) is freezes
         assert pace.worst_seconds > 0
-        # Garbage is found as ever.
+        # Later garbage is still found.
         loop: list[object] = []
         loop.append(loop)
         del loop

@@ -1,4 +1,4 @@
-"""Nodes through their life on a live cluster: cards that vanish, come back, change or move; registers that break.
+"""The life of nodes on a live cluster: cards vanish, come back, change or move; registers break.
 
 It exists because a stale or broken register must never become free capacity. It must not repeat the rules, which have
 tests of their own. Invariant: after each story the state is the reference's, and a restart changes nothing.
@@ -67,7 +67,7 @@ async def test_a_card_changes_its_size() -> None:
 
 
 async def test_a_card_moves_to_another_node() -> None:
-    """Both registers name it for a while; what a pod holds stays where the pod is."""
+    """For a while both registers name it; what a pod holds stays on the pod's node."""
     nodes = node("n1", [card("GPU-a", 0), card("GPU-b", 1)]), node("n2", [card("GPU-c")])
     async with running(*nodes, bound("p", "n1", "GPU-a", 600)) as bench:
         bench.kube.annotate_node("n2", register(card("GPU-c"), card("GPU-a", 1)))

@@ -1,8 +1,8 @@
-"""Pods through their life on a live cluster: shrink, growth back, end, deletion, new UIDs, edited allocations.
+"""The life of pods on a live cluster: shrink, growth back, end, deletion, new UIDs, edited allocations.
 
-It exists because usage that is lost or kept too long comes from what happens between two looks. It must not repeat the
-rules, which have tests of their own. Invariant: after each story the state is the reference's, and a restart changes
-nothing but what only an earlier reading could tell.
+It exists because usage is lost or kept too long through events between two looks. It must not repeat the rules, which
+have tests of their own. Invariant: after each story the state is the reference's, and a restart changes only what
+depends on an earlier reading.
 """
 
 import pytest
@@ -36,7 +36,7 @@ async def test_shrink_and_growth_back() -> None:
         bench.kube.set_status("p", STEADY)
         await eventually(lambda: held(bench)[1] == 12)
         await stays_so(bench)
-        # The sandbox is lost, and the init runs again.
+        # The sandbox is lost, so the init runs again.
         bench.kube.set_status("p", STARTING)
         await eventually(lambda: held(bench)[1] == 22)
         await stays_so(bench)
@@ -91,7 +91,7 @@ async def test_the_same_name_with_a_new_uid_in_a_watch_gap() -> None:
         async with bench.watch_gap():
             new = bench.kube.recreate(pod("p", memory=400))
             assert await bench.scheduler.place(new) == "n1"
-            # Nobody has told yet that the old one is gone, so both count.
+            # Nothing has shown yet that the old pod is gone, so both count.
             assert held(bench) == (2, 1000, 0)
         await bench.live.reflectors[1].list_again()
         await stays_so(bench)
@@ -99,7 +99,7 @@ async def test_the_same_name_with_a_new_uid_in_a_watch_gap() -> None:
 
 
 async def test_a_pod_deleted_in_a_watch_gap_right_after_its_binding() -> None:
-    """The list does not name a pod whose Binding was accepted: a read tells that it is gone."""
+    """The list does not name a pod whose Binding was accepted: a read shows that it is gone."""
     async with running(node("n1")) as bench:
         async with bench.watch_gap():
             await bench.scheduler.place(bench.kube.create(pod("p", memory=1000)))
@@ -134,7 +134,7 @@ async def test_one_pod_that_does_not_decode_changes_nothing_but_itself() -> None
 
 
 async def edited(bench: Bench, text: str | None) -> None:
-    """Somebody edits the allocation of pod p."""
+    """Edit the allocation of pod p."""
     bench.kube.annotate_pod("p", {ALLOCATION: text})
     await bench.caught_up()
 
@@ -153,15 +153,15 @@ async def test_an_edited_allocation_keeps_the_larger_value_per_card_and_is_a_pro
         (problem,) = bench.live.cluster.problems()
         assert (problem.code, problem.object) == (ProblemCode.UNDECODABLE_ALLOCATION, "pod default/p")
         assert "edited after the pod was bound" in problem.message
-        # To another card: the old one stays, the new one counts too.
+        # The edit names another card: the old one stays, and the new one counts too.
         await edited(bench, rows([("GPU-b", 200, 0)]))
         assert (held(bench, "GPU-a"), held(bench, "GPU-b")) == ((1, 600, 30), (1, 200, 0))
-        # Later events of the pod, and even the old text, do not make it forget.
+        # Neither later events of the pod nor the old text undo that.
         bench.kube.set_status("p", {"phase": "Running", "message": "still there"})
         await edited(bench, rows([("GPU-a", 600, 10)]))
         assert (held(bench, "GPU-a"), held(bench, "GPU-b")) == ((1, 600, 30), (1, 200, 0))
         assert problems(bench) == {("pod default/p", ProblemCode.UNDECODABLE_ALLOCATION)}
-        # It may become larger still.
+        # The value may still grow.
         await edited(bench, rows([("GPU-a", 900, 10)]))
         assert held(bench, "GPU-a") == (1, 900, 30)
         # A new process has no earlier reading.
@@ -205,7 +205,7 @@ async def test_an_edit_that_empties_the_rows_frees_nothing() -> None:
 
 
 async def test_what_the_plugin_writes_is_no_edit() -> None:
-    """HAMi's plugin blanks rows of the other annotation and appends semicolons."""
+    """HAMi's plugin blanks rows of the other annotation, and appends semicolons."""
     async with running(node("n1"), bound("p", "n1", GPU, 600)) as bench:
         texts = {ALLOCATION: rows([(GPU, 600, 0)]) + ";;", "hami.io/vgpu-devices-to-allocate": ";;"}
         bench.kube.annotate_pod("p", texts)

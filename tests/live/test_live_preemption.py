@@ -1,7 +1,7 @@
-"""Preemption on a live cluster, on the project's own API server: kube-scheduler's part is played by the test.
+"""Preemption on a live cluster: the API server is the one for tests, and the test plays kube-scheduler.
 
-It exists because who may be evicted follows from objects that a watch tells of. It must not choose victims itself.
-Invariant: no card is over-committed at any moment, and a pod that nobody needed gone is still there at the end.
+It exists because watched objects decide which pods may be evicted. It must not choose victims itself. Invariant: no
+card is over-committed at any moment, and every pod whose end was not needed is still there at the end.
 """
 
 from typing import Any
@@ -51,13 +51,13 @@ async def test_a_victim_with_a_grace_period_frees_its_card_for_the_nominated_pod
         cluster, kube, scheduler = bench.live.cluster, bench.kube, bench.scheduler
         made = kube.create(with_priority(pod("high", memory=800), HIGH))
         answer = await scheduler.preempt(made, {"n1": [beside["metadata"]["uid"]]})
-        # `beside` frees too little, and without all requests known it stays offered.
+        # `beside` frees too little, and stays offered because not all requests are known.
         assert uids(answer["n1"]) == {victim["metadata"]["uid"], beside["metadata"]["uid"]}
         kube.delete_pod("victim", grace_seconds=60)
         kube.set_status("high", {"nominatedNodeName": "n1"})
         await eventually(lambda: bool(cluster.nominations.nodes()))
         await eventually(lambda: (found := cluster.pod(victim["metadata"]["uid"])) is not None and found.deleting)
-        # Waiting is enough, so nobody else goes, and a second pod of this priority cannot count on the same card.
+        # Waiting is enough, so no other pod goes, and a second pod of this priority cannot count on the same card.
         assert await scheduler.preempt(kube.pod("high"), {"n1": []}) == {}
         racing = kube.create(with_priority(pod("racing", memory=800), HIGH))
         assert await scheduler.preempt(racing, {"n1": []}) == {}

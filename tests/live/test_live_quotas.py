@@ -1,8 +1,8 @@
-"""Quotas on a live cluster: what a watch tells of them, and what it does not.
+"""Quotas on a live cluster: what a watch shows of them, and what it misses.
 
 It exists because an API server writes a quota's status with every pod, and because a deletion can fall into a gap of
-the watch (user_reports A43, A44). It must not repeat the rules of quotas. Invariant: what limits is what the API
-server's objects say.
+the watch (user_reports A43, A44). It must not repeat the rules of quotas. Invariant: the limits are those of the API
+server's objects.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The live benchmark on a small cluster: that it produces its numbers. How large they are is judged by nobody here."""
+"""The live benchmark produces its numbers on a small cluster. No test judges their size."""
 
 import asyncio
 import json
@@ -26,13 +26,13 @@ def test_the_live_benchmark_measures_everything(tmp_path: Path, capsys: pytest.C
     assert 1_500 < sync["pods"] <= 2_000
     assert sync["cpu_ms"] > 0
     assert sync["peak_kib"] > 50_000
-    # The loop was never free of work for a whole list.
+    # The loop was busy at some time during the lists.
     assert sync["stall"]["wall_us"] > 0
     assert [(stream["kind"], stream["events"]) for stream in figures["streams"]] == [(STATUS, 300), (INITS, 30)]
     assert all(stream["event_us"] > 0 and stream["resident_after_kib"] > 0 for stream in figures["streams"])
     pairs = figures["pairs"]
     assert pairs["quiet"]["calls"] == pairs["under_events"]["calls"] == 10
-    # No number is judged on a cluster of another size than it is meant for.
+    # No number is judged on a cluster of the wrong size.
     limits = {target["what"]: target["limit"] for target in figures["targets"]}
     assert limits["initial sync"] is None
     assert limits["initial sync: longest stall"] == 50
@@ -48,7 +48,7 @@ async def test_the_stall_gauge_moves_when_the_loop_is_kept() -> None:
     await passes(0.05)
     watching.cancel()
     assert monitor.worst_seconds >= 0.1
-    # The gauge of its own CPU tells that the thread did not run.
+    # The gauge of its own CPU shows that the thread did not run.
     assert monitor.worst_cpu_seconds < monitor.worst_seconds
 
 

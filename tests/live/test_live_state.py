@@ -1,4 +1,4 @@
-"""What the extender counts on a live cluster is what the objects say, whatever the watch did.
+"""What the extender counts on a live cluster is what the objects say, whatever the watch does.
 
 It exists for the reports of races (A.4) and of stale usage (A.5), each by its number. It must not repeat the rules,
 which have tests of their own. Invariant: after each story the state is the reference's over the API server's objects,
@@ -70,7 +70,7 @@ async def test_a60_one_card_of_24_and_three_pods_of_12() -> None:
 
 
 async def test_a61_bound_to_another_node_than_filter_would_have_chosen() -> None:
-    """There is no recorded node before bind: the node that is asked for is fitted anew, and its cards are written."""
+    """No node is recorded before bind: the requested node is fitted anew, and its cards are written."""
     async with running(node("n114"), node("n117")) as bench:
         made = bench.kube.create(pod("p", memory=100))
         chosen = await bench.scheduler.choose(made)
@@ -146,7 +146,7 @@ async def test_a68_a_failed_bind_leaves_no_reservation(code: int) -> None:
 
 @pytest.mark.parametrize("written", [True, False])
 async def test_a68_a_bind_that_timed_out_is_resolved_by_reading_the_pod_back(written: bool) -> None:
-    """The watch tells nothing, so it is the read that decides."""
+    """The watch shows nothing, so the read decides."""
     async with running(node("n1"), http_timeout_seconds=0.5) as bench:
         bench.api.faults.add(fault="hang", resource="pods/binding", nth=1, after=written)
         made = bench.kube.create(pod("p", memory=1000))
@@ -167,7 +167,7 @@ async def test_a68_a_bind_that_timed_out_is_resolved_by_reading_the_pod_back(wri
 
 @pytest.mark.parametrize("history", ["kept", "compacted"])
 async def test_a70_a_watch_gap_swallows_the_delete(history: str) -> None:
-    """Eight cards held by a deleted pod; its replacement needs all of them."""
+    """A deleted pod held eight cards; its replacement needs all of them."""
     eight = [(f"GPU-n1-{number}", 81559, 0) for number in range(8)]
     app = container("main", asks(8, 81559))
     old = pod("old", [app], node="n1", allocation=rows(eight), status={"phase": "Running"})
@@ -177,7 +177,7 @@ async def test_a70_a_watch_gap_swallows_the_delete(history: str) -> None:
         new = bench.kube.create(pod("new", [app]))
         assert (await bench.scheduler.filter(new)).passed == []
         if history == "compacted":
-            # The watch breaks off and cannot be resumed: its last version is forgotten.
+            # The watch ends and cannot be resumed: its last version is forgotten.
             bench.kube.create(node("n2", 0))
             bench.api.compact()
             bench.api.cut(PODS)
@@ -241,7 +241,7 @@ async def test_a76_lists_and_metrics_forget_finished_pods_and_removed_nodes_at_o
 
 
 async def test_a78_a_second_filter_of_an_already_annotated_pod_returns_nodes() -> None:
-    """An earlier attempt, perhaps of another extender, has left its annotations on the pending pod."""
+    """An earlier attempt, perhaps by another extender, has left its annotations on the pending pod."""
     texts = {ALLOCATION: rows([(GPU, 500, 0)]), "hami.io/vgpu-node": "n1", "hami.io/bind-phase": "allocating"}
     async with running(node("n1"), node("n2")) as bench:
         made = bench.kube.create(pod("p", memory=500, annotations=texts))
@@ -267,7 +267,7 @@ async def test_a79_what_was_missed_is_found_by_comparing_with_the_api_server() -
 
 
 async def test_a_day_in_a_cluster_with_a_bad_network() -> None:
-    """Pods come, run, shrink and go under lost events, broken watches and refused writes."""
+    """Pods come, run, shrink and end amid lost events, broken watches and refused writes."""
     async with running(*(node(f"n{number}", 2) for number in range(4)), history_limit=300) as bench:
         faults = bench.api.faults
         faults.add(fault="truncate", resource="pods", verb="watch", probability=0.02)

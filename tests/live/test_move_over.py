@@ -1,8 +1,8 @@
-"""From HAMi's scheduler to ours and back: 200 running pods, of the annotations that four versions of HAMi wrote.
+"""A cluster moves from HAMi's scheduler to ours and back: 200 running pods, with annotations of four HAMi versions.
 
-It exists because docs/migrate.md promises that no pod is restarted and no card given twice. It must not run HAMi: its
-Go modules cannot be had from the Go module proxy, so pods carry texts in its format (benchmarks/hami_pods.py), and what
-it would count is computed from its format alone. v2.4.1 and v2.6.1 encode as v2.7.1 does, and know app containers only
+It exists because docs/migrate.md promises that no pod is restarted and no card given twice. It must not run HAMi: the
+Go module proxy does not serve its modules. So pods carry texts in its format (benchmarks/hami_pods.py), and what it
+would count is computed from the format alone. v2.4.1 and v2.6.1 encode as v2.7.1 does, and know app containers only
 (pkg/util/util.go and pkg/scheduler of these tags). Invariant: the audit computes every card anew at every write.
 """
 
@@ -18,14 +18,14 @@ from tests.live.harness import Bench, live_settings
 from tests.live.harness_kube import Kube
 
 Json = dict[str, Any]
-#: What the pods of each version are written by.
+#: The versions whose writer makes the pods of each version.
 WRITERS = {"2.4": Version.V2_7, "2.6": Version.V2_7, "2.8": Version.V2_8, "2.10": Version.V2_10}
 ALLOCATED, BY = "hami.io/vgpu-devices-allocated", "written-by"
 PODS, CARDS, CARD_MIB, PENDING = 200, 6, 100_000, 60
 
 
 def fits(written: WrittenPod) -> bool:
-    """Whether HAMi could have placed it so: no card of it is asked for more than there is, nor shared if exclusive."""
+    """Whether HAMi could have placed the pod like this: no card is over-committed, and no exclusive card is shared."""
     allocation = written.placed.allocation
     assert isinstance(allocation, tuple)
     rows = [row for rows in allocation for row in rows]
@@ -34,7 +34,7 @@ def fits(written: WrittenPod) -> bool:
         cores[row.uuid] += row.cores
     exclusive = {row.uuid for row in rows if row.cores == 100}
     alone = all(sum(row.uuid == uuid for row in rows) == 1 for uuid in exclusive)
-    # One vendor, and a request that both read alike.
+    # The pod asks for one vendor, and both schedulers read its request alike.
     return written.exact and alone and max(cores.values()) <= 100 and ALLOCATED in annotations(written.manifest)
 
 
@@ -44,7 +44,7 @@ def annotations(made: Json) -> Json:
 
 
 def placed_by_hami(random: Random, number: int) -> Json:
-    """A running pod that a version of HAMi has placed on a node of its own."""
+    """Return a running pod that a version of HAMi has placed on a node of its own."""
     version = list(WRITERS)[number % len(WRITERS)]
     written = written_pod(random, WRITERS[version])
     while not fits(written) or len(annotations(written.manifest)) > 1:
@@ -60,7 +60,7 @@ def placed_by_hami(random: Random, number: int) -> Json:
 
 
 def counted_by_hami(pods: list[Json]) -> Counter[str]:
-    """The slots that HAMi counts on each card: a row that it can decode, of a pod that names its node."""
+    """Return the slots that HAMi counts on each card: one for each readable row of a pod that names its node."""
     slots: Counter[str] = Counter()
     for each in pods:
         if annotations(each).get("hami.io/vgpu-node") == each["spec"].get("nodeName"):
@@ -70,7 +70,7 @@ def counted_by_hami(pods: list[Json]) -> Counter[str]:
 
 
 def as_they_are(kube: Kube) -> dict[str, Json]:
-    """Every running pod, with all that the API server has of it."""
+    """Return every running pod, with all that the API server has of it."""
     return {each["metadata"]["name"]: each for each in kube.pods() if each["metadata"]["name"].startswith("running-")}
 
 
@@ -94,7 +94,7 @@ async def test_a_cluster_moves_from_hami_to_us_and_back() -> None:
         assert bench.audit.overcommitted == []
         problems = await problems_of(bench)
         assert not set(problems) - {"AmbiguousAllocation"}
-        # Pods that were pending are scheduled, on what is really free.
+        # Pending pods are scheduled on what is really free.
         for number in range(PENDING):
             name = f"waiting-{number}"
             where = await bench.scheduler.place(kube.pod(name))
@@ -102,7 +102,7 @@ async def test_a_cluster_moves_from_hami_to_us_and_back() -> None:
         await bench.agrees()
         assert bench.audit.overcommitted == []
         assert as_they_are(kube) == before
-        # And back: ours ends, and everything that it placed is what HAMi counts.
+        # The way back: ours ends, and HAMi counts exactly what it placed.
         await bench.extender.end()
         placed = [each for each in kube.pods() if each["metadata"]["name"].startswith("waiting-")]
         assert all(each["spec"]["nodeName"] for each in placed)
@@ -113,7 +113,7 @@ async def test_a_cluster_moves_from_hami_to_us_and_back() -> None:
         assert not [each for each in kube.send("GET", "/api/v1/nodes")["items"] if locked(each)]
         assert as_they_are(kube) == before
         bench.audit.close()
-        # Once more to us, as after a way back that was undone.
+        # Then the cluster moves to ours again, as when the way back is undone.
         again = Bench(api, live_settings(lock_mode=True))
         await again.boot()
         await again.agrees()
@@ -128,7 +128,7 @@ async def problems_of(bench: Bench) -> Counter[str]:
 
 
 def allocate_as_the_plugin(kube: Kube, name: str, where: str) -> None:
-    """What the node's plugin does with the pod: takes its row, says so, and opens the node again."""
+    """Do what the node's plugin does with the pod: take its row, report that, and unlock the node."""
     kube.annotate_pod(name, {"hami.io/vgpu-devices-to-allocate": "", "hami.io/bind-phase": "success"})
     kube.annotate_node(where, {"hami.io/mutex.lock": None})
 

@@ -1,8 +1,8 @@
-"""Names that lead somewhere else: from filter, bind, node annotations and lists, none reaches the API server.
+"""Names that would lead to another path: from filter, bind, node annotations and lists, none reaches the API server.
 
 It exists because `../../../nodes/n1` as a pod's name once made the extender patch a Node. It must not look into the
-extender: what counts is what the API server was asked. Invariant: whatever a name says, every request goes to a path
-that was meant, and everybody else is served.
+extender: only the requests to the API server count. Invariant: whatever a name says, every request goes to an intended
+path, and other pods are served.
 """
 
 import json
@@ -20,7 +20,7 @@ ILLEGAL = [ELSEWHERE, "..%2F..%2F..%2Fnodes%2Fn1", "p?force=true", "p/binding", 
 
 
 def strange_paths(bench: Bench) -> list[str]:
-    """Requests to paths that hold anything but legal names."""
+    """Return the requests to paths that have anything but legal names."""
     legal = set("abcdefghijklmnopqrstuvwxyz0123456789-./")
     paths = [seen.path for seen in bench.api.requests.recent]
     return [path for path in paths if ".." in path or "//" in path or not legal.issuperset(path)]
@@ -43,7 +43,7 @@ async def test_a_refused_pod_with_an_illegal_name_is_never_written_to() -> None:
             assert (answer.passed, answer.error, list(answer.unresolvable)) == ([], "", ["n1"])
             assert await bench.scheduler.prioritize(forged, "n1") == {}
         bench.kube.delete_pod("a")
-        # Whoever may be woken is woken by then.
+        # Every pod that may be woken is woken by then.
         await eventually(lambda: "p" in woken(bench), "the other pod is woken")
         assert await bench.scheduler.place(bench.kube.pod("p")) == "n1"
         assert (of_nodes(bench, "PATCH"), strange_paths(bench)) == (0, [])

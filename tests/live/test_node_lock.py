@@ -1,4 +1,4 @@
-"""HAMi's node lock: who holds it, who waits, and that nobody holds it for nothing.
+"""HAMi's node lock: which pod holds it, which wait, and that none holds it in vain.
 
 It exists because a lock that is left behind closes a node for five minutes, and a lock that is broken too early makes
 two pods swap cards. It must not know cards beyond what fits. Invariant: the lock is what the node's annotation says.
@@ -39,7 +39,7 @@ def is_unlocked(bench: Bench, name: str) -> bool:
 
 @pytest.mark.parametrize("lock_mode, requests", [(False, 1), (True, 2)], ids=["mode-none", "mode-hami"])
 async def test_requests_per_scheduled_pod(lock_mode: bool, requests: int) -> None:
-    """HAMi needs seven and two events for the same."""
+    """HAMi needs seven, and two events, for the same."""
     async with running(node("n1", 2), node("n2", 2), lock_mode=lock_mode) as bench, bench.node_actor():
         await bench.caught_up()
         before = bench.requests
@@ -128,7 +128,7 @@ async def test_a69_binds_of_one_node_are_served_in_the_order_in_which_they_came(
 
 
 async def test_who_waits_for_the_lock_holds_no_assumption_and_fits_again() -> None:
-    """While p waits, its only card is taken; p is refused with the reason of now, and the lock is not left behind."""
+    """While p waits, its only card is taken; p is refused with the present reason, and leaves no lock behind."""
     async with running(node("n1"), lock_mode=True, http_timeout_seconds=3.0) as bench:
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""
@@ -189,7 +189,7 @@ async def test_a_replica_whose_lease_does_not_last_writes_nothing(lock_mode: boo
 
 
 async def test_a69_a_burst_on_one_locked_node_is_bound_one_after_another() -> None:
-    """Elsewhere the per-node lock and a throttled client turn into bind timeouts under load."""
+    """In other schedulers the per-node lock and a throttled client cause bind timeouts under load."""
     async with running(node("n1", 8), lock_mode=True, http_timeout_seconds=5.0) as bench, bench.node_actor():
         pods = [bench.kube.create(small(f"p{number:02}")) for number in range(40)]
         results = await bench.scheduler.burst(pods)
@@ -266,14 +266,14 @@ async def test_a81_a_lock_whose_owner_has_finished_is_stale_while_others_wait(ph
         waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
         await passes(0.05)
         bench.kube.set_status("a", {"phase": phase})
-        # Nothing changes on the node: the end of the owner is what ends the waiting.
+        # Nothing changes on the node: the end of the owner ends the wait.
         assert await asyncio.wait_for(waiting, 1.0) == ""
         assert lock_of(bench) == "default,b"
         await bench.agrees()
 
 
 async def test_the_lock_of_a_pod_whose_bind_is_over_is_stale_at_once() -> None:
-    """Its process was killed between lock and Binding; nobody but this one binds it now."""
+    """Its process was killed between lock and Binding; only this process binds it now."""
     for where in ({}, {"node_name": "n2"}):
         alive = bound("alive", "n2", "GPU-n2-0", 10) if where else small("alive")
         nodes = locked(lock_text(1, "default,alive")), node("n2")
@@ -320,7 +320,7 @@ async def test_a_lock_whose_owner_cannot_be_read_is_respected() -> None:
 
 
 async def test_the_owner_must_match_exactly() -> None:
-    """A pod of the same name in another namespace, and one whose name begins alike, are others."""
+    """A pod of the same name in another namespace is another pod, and so is one whose name begins alike."""
     others = [bound("p", "n1", "GPU-n1-0", 10, namespace="b", uid="b"), bound("p-0", "n1", "GPU-n1-0", 10)]
     for owner in ("b,p", "default,p-0"):
         text = lock_text(1, owner)
@@ -371,12 +371,12 @@ async def test_a_pod_that_waits_for_a_lock_keeps_its_claim() -> None:
         for each in (first, second):
             await bench.scheduler.filter(each)
         assert await bench.scheduler.bind(first, "n1") == ""
-        # Whatever filter thought, kube-scheduler has chosen this node.
+        # Whatever filter preferred, kube-scheduler has chosen this node.
         waiting = asyncio.create_task(bench.scheduler.bind(second, "n1"))
         await passes(0.5)
         claims.expire(asyncio.get_running_loop().time())
         assert claims.node_of(second["metadata"]["uid"]) == "n1"
-        # The third would fit on n1 beside what is booked, but not beside the claim.
+        # The third pod would fit on n1 beside what is booked, but not beside the claim.
         passed = (await bench.scheduler.filter(third)).passed
         assert (await bench.scheduler.prioritize(third, *passed))["n2"] == 10
         async with bench.node_actor():

@@ -1,4 +1,4 @@
-"""HAMi's node lock when something goes wrong: it is released on every failure path, and conflicts are tried again.
+"""HAMi's node lock in failures: it is released on every failure path, and conflicts are tried again.
 
 It exists because a lock that is left behind closes a node for five minutes. It must not know cards beyond what fits.
 Invariant: the lock is what the node's annotation says.
@@ -121,7 +121,7 @@ async def test_a_lock_write_without_an_answer_is_read_back_or_removed(fault: Jso
     "fault", [{"fault": "reset"}, {"fault": "status", "code": 503}, {"fault": "status", "code": 429}]
 )
 async def test_a82_a_release_that_fails_is_tried_again_until_it_is_done(fault: Json) -> None:
-    """The failure path unlocks, also when the API server is in trouble."""
+    """The failure path unlocks even when the API server has trouble."""
     async with running(node("n1"), lock_mode=True, http_timeout_seconds=1.0) as bench:
         (made,) = await filtered(bench, "p")
         bench.api.faults.add(fault="status", code=403, resource=BINDING, nth=1)
@@ -162,7 +162,7 @@ async def test_a_release_that_is_still_tried_does_not_remove_the_lock_of_the_pod
 
 
 async def test_a84_a_second_step_that_fails_rolls_the_first_one_back() -> None:
-    """The lock was had, the cards were not, since they went while the lock was written."""
+    """The pod got the lock but not the cards, which were taken while the lock was written."""
     async with running(node("n1"), lock_mode=True) as bench:
         (made,) = await filtered(bench, "p")
         bench.api.faults.add(fault="latency", seconds=0.1, after=True, resource="nodes", method="PATCH", nth=1)
@@ -194,7 +194,7 @@ async def test_a84_when_the_second_vendor_has_no_room_the_first_ones_cards_and_t
 
 
 async def test_a85_a_conflict_on_the_nodes_version_is_read_and_tried_again() -> None:
-    """The watch is behind, so the node has another version than we think; what others wrote on it stays."""
+    """The watch is behind, so the node's version is not the known one; what others wrote on it stays."""
     async with running(node("n1"), lock_mode=True) as bench:
         (made,) = await filtered(bench, "p")
         bench.api.faults.add(fault="delay", seconds=0.3, resource="nodes", verb="watch")
@@ -256,7 +256,7 @@ async def test_a_node_that_is_deleted_ends_the_waiting() -> None:
 
 
 async def test_a80_a_pod_deleted_right_after_the_lock_was_set() -> None:
-    """The node is not refused for five minutes."""
+    """The node is not closed for five minutes."""
     async with running(node("n1"), lock_mode=True) as bench:
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""
@@ -267,7 +267,7 @@ async def test_a80_a_pod_deleted_right_after_the_lock_was_set() -> None:
 
 
 async def test_a82_a_plugin_that_is_down_keeps_the_lock_until_it_expires() -> None:
-    """Expiry and the check of the owner; until then its pod is the one that the plugin would serve."""
+    """The lock ends by age and the check of its owner; until then the plugin would serve its pod."""
     async with running(node("n1"), lock_mode=True, http_timeout_seconds=0.5) as bench:
         first, second = await filtered(bench, "a", "b")
         assert await bench.scheduler.bind(first, "n1") == ""
@@ -298,5 +298,5 @@ async def test_a_node_that_is_not_known_is_not_locked() -> None:
 
 
 def _no_client() -> KubeClient:
-    """Whoever asks the API server fails."""
+    """Make every use of the API server fail."""
     return KubeClient.__new__(KubeClient)

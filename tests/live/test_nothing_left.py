@@ -1,7 +1,7 @@
-"""Of a pod that is gone, or was only asked about and forgotten for lack of room, nothing is left in a live extender.
+"""Nothing is left in a live extender of a pod that is gone, or was only asked about and dropped from memory.
 
-It exists because a leak is what nobody counts. It must not know which containers there are: `traces` goes through all
-of them. Invariant: after the last event of a pod its UID is nowhere.
+It exists because no count shows an unknown leak. It must not know which containers there are: `traces` visits all of
+them. Invariant: after the last event of a pod its UID is nowhere.
 """
 
 import json
@@ -31,7 +31,7 @@ QUESTIONS, REMEMBERED = 500, 100
 
 
 async def _nothing(_others_unknown: bool) -> None:
-    """A leader that has nothing to prepare."""
+    """Prepare nothing: the leader needs no preparation here."""
 
 
 async def test_pods_that_were_only_asked_about_leave_no_more_than_is_remembered() -> None:
@@ -51,7 +51,7 @@ async def test_pods_that_were_only_asked_about_leave_no_more_than_is_remembered(
         hooks = LiveHooks(cluster, informer, refused, leadership, lambda: True, lambda: 0.0)
         verbs = Verbs(cluster, hooks)
         for number in range(QUESTIONS):
-            # Every second one fits nowhere, so that some are claimed and some are waited with.
+            # Every second pod fits nowhere, so that some have claims and others wait to be woken.
             question = pod(f"p{number}", memory=100 if number % 2 else 5000)
             question["metadata"]["resourceVersion"] = "7"
             body = json.dumps(asked(question, "n1")).encode()
@@ -111,8 +111,8 @@ async def test_of_a_pod_that_is_deleted_nothing_is_left(life: object) -> None:
         bench.kube.delete_pod("p")
         await eventually(lambda: uid not in live.cluster.registry)
         assert live.claims is not None
-        # The cards worked out last are bounded in number, and go with the next ones.
+        # The last computed cards are bounded in number, and the next ones replace them.
         live.claims.placed.clear()
-        # So are the events that were sent; they name the pods that they are about.
+        # So are the sent events, which name their pods.
         live.events._series.clear()
         assert {path for part in parts for path in paths_to(uid, part)} == set()

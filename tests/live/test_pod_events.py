@@ -1,6 +1,6 @@
-"""Events on pods: one object with a count, not a flood, and nobody waits for them.
+"""Events on pods: equal ones become one object with a count, and nothing waits for them.
 
-It exists because an event per refusal would be more load than the refusals. It must not know when events are written.
+It exists because one event per refusal would cost more than the refusals. It must not know when events are written.
 Invariant: whatever the API server answers, the recorder goes on.
 """
 
@@ -29,7 +29,7 @@ class Recording(NamedTuple):
     recorder: EventRecorder
 
     def events(self) -> list[Json]:
-        """The events that the API server has, oldest first. It keeps them by name, and names are drawn by lot."""
+        """Return the events of the API server, oldest first. It keeps them by name, and names are random."""
         events = [row.decode() for row in self.bench.api.store.tables[EVENTS].rows]
         return sorted(events, key=lambda event: event["eventTime"])
 
@@ -39,7 +39,7 @@ class Recording(NamedTuple):
 
 @asynccontextmanager
 async def recording(settings: EventSettings = FAST) -> AsyncIterator[Recording]:
-    """A recorder over an API server."""
+    """Run a recorder over an API server."""
     async with running() as bench:
         recorder = EventRecorder(bench.live.client, "host_1", settings)
         sending = asyncio.create_task(recorder.run())
@@ -117,7 +117,7 @@ async def test_an_over_committed_card_is_told_of_on_its_pods() -> None:
 
 
 async def test_a_pod_that_no_node_takes_gets_one_event_for_each_reason() -> None:
-    """The leading reason counts; neither the same one again nor other numbers of nodes make another event."""
+    """Only the leading reason counts: neither the same one again nor other numbers of nodes make another event."""
     async with recording() as at:
         reporter = RefusalReporter(at.recorder)
         waits = Pod("uid-p", "default", "p")

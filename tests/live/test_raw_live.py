@@ -1,7 +1,7 @@
-"""VMIs on a live cluster: who lists whom, who is told late, and what is not seen.
+"""VMIs on a live cluster: which lists which pod, what comes late, and what is not visible.
 
-They exist because every object here comes by a watch that may be late, broken or forbidden. They must not look into the
-ledger but for what it counts. Invariant: a pod that no VMI lists counts by itself, whatever it says of itself.
+They exist because every object here comes by a watch that may be late, broken or forbidden. They must read the ledger
+only for what it counts. Invariant: a pod that no VMI lists counts by itself, whatever it claims.
 """
 
 from collections.abc import AsyncIterator

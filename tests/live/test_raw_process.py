@@ -1,7 +1,7 @@
 """`serve` with whole devices, budgets and usage records as a process of its own, and its journal replayed.
 
 It exists because flags, files and the end of a process are an interface. It must not look into the process. Invariant:
-what it was told by VMIs and budgets is in its journal, so the same binds are booked and refused again.
+its journal has what VMIs and budgets said, so a replay books and refuses the same binds.
 """
 
 import json
@@ -26,7 +26,7 @@ def binding(pod: Json) -> Json:
 
 
 async def placed(extender: Process, pod: Json) -> str:
-    """How filter and bind answer: the bind's Error."""
+    """Filter and bind a pod; return the bind's Error."""
     await extender.post("/filter", asked(pod, "n1"))
     return str((await extender.post("/bind", binding(pod)))["Error"])
 
@@ -42,7 +42,7 @@ async def test_a_process_places_counts_keeps_records_and_replays(tmp_path: Path)
         kubeconfig = write_kubeconfig(tmp_path / "kc", api.url)
         async with serving(kubeconfig, *LONG, *flags) as extender:
             await extender.answers("/readyz", 200)
-            # The launcher is its VM's; one more unit is within the budget, and another one is not.
+            # The launcher belongs to its VM; one more unit is within the budget, and another one is not.
             errors = [await placed(extender, each) for each in pods]
             assert [each.partition(":")[0] for each in errors] == ["", "", "QuotaExceeded"]
             status, text = await extender.get("/api/v1/options?namespace=default")

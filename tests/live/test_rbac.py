@@ -1,6 +1,6 @@
-"""What manifests/ allow the extender, against what it asks the API server for: nothing more, and nothing less.
+"""manifests/ allow the extender exactly what it asks of the API server: nothing more, and nothing less.
 
-It exists because a rule that nobody needs is what an intruder finds. It must not know the program's modules: the
+It exists because an intruder can use a rule that the program does not need. It must not know the program's modules: the
 requests are those that the API server got. Invariant: every rule is needed by a request of this story, and every
 request of it is allowed by a rule.
 """
@@ -15,23 +15,27 @@ import yaml
 
 from accounting.vendor import NVIDIA
 from accounting.vendors import VENDORS
-from extender.config import Settings
+from extender.config import HoldSource, Settings
 from extender.kube.events import EventRecorder, EventSettings, PodRef
 from extender.live.leading.lease import LeaseSettings
+from extender.live.tainting import TaintSettings
 from extender.live.watching.handshakes import HandshakeKeeper
 from tests.apiserver.beside import Beside
 from tests.apiserver.server import ApiServer
+from tests.extender.dra import gpu, resource_slice
 from tests.extender.objects import bound, node, pod, quota
+from tests.extender.vmis import K, raw_node
 from tests.live.harness import Bench, Extender, eventually, live_settings, running
 from tests.live.harness_evicting import HIGH, evicting, holder, is_bound, notes, queue, with_priority
 from tests.live.harness_waking import refuse, woken
+from tests.live.test_hold_sets import hold, said
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 EXTENDER, SCHEDULER = "gpu-extender", "gpu-scheduler"
 
 
 class Allowed(NamedTuple):
-    """A verb on a resource, and on objects of which name; "": of any."""
+    """A verb on a resource, and the name of the objects; "": any."""
 
     group: str
     resource: str
@@ -44,7 +48,7 @@ def documents(*paths: str) -> list[dict[str, Any]]:
 
 
 def rules_of(account: str, *paths: str) -> set[Allowed]:
-    """What the bindings of these files give an account by the roles in them."""
+    """Return what the bindings in these files give an account through their roles."""
     found = documents(*paths)
     roles = {(each["kind"], each["metadata"]["name"]): each["rules"] for each in found if each["kind"].endswith("Role")}
     names = [
@@ -64,20 +68,20 @@ def rules_of(account: str, *paths: str) -> set[Allowed]:
 
 
 def requested(api: ApiServer) -> set[Allowed]:
-    """What the API server was asked for."""
+    """Return what the API server was asked for."""
     return {_allowed(seen.path, seen.target, seen.verb) for seen in api.requests.recent}
 
 
 def _allowed(path: str, target: str, verb: str) -> Allowed:
     parts = path.split("?", maxsplit=1)[0].strip("/").split("/")
     group = parts[1] if parts[0] == "apis" else ""
-    # Of Leases the manifests name each.
+    # The manifests name each Lease.
     is_named = target == "leases" and verb != "create"
     return Allowed(group, target, verb, parts[-1] if is_named else "")
 
 
 async def everything(bench: Bench) -> None:
-    """All that makes the extender ask the API server for something, each once."""
+    """Do everything that makes the extender send a request to the API server, each once."""
     kube, live = bench.kube, bench.live
     await bench.scheduler.place(kube.create(pod("placed")))
     # A conflict on the node and one on the pod: each is read again.
@@ -123,6 +127,29 @@ async def test_who_evicts_may_do_that_as_well_and_nothing_else() -> None:
         await eventually(lambda: "Preempted" in notes(bench))
         further = requested(bench.api) - rules_of(EXTENDER, "live/rbac.yaml")
     assert further == rules_of(EXTENDER, "evict/rbac.yaml")
+
+
+async def test_who_decides_where_holds_are_may_write_that_and_nothing_else() -> None:
+    source = HoldSource("gpu-extender.io", "v1alpha1", "holds")
+    cluster = Settings(raw_keys=(K,), hold_sets=True, hold_source=source)
+    served = ("kubevirt.io/v1", "gpu-extender.io/v1alpha1")
+    async with running(raw_node(), hold("g0"), served=served, cluster=cluster) as bench:
+        await eventually(lambda: said(bench, "g0") == ("n1", "Bound"))
+        further = requested(bench.api) - rules_of(EXTENDER, "live/rbac.yaml")
+    assert {each for each in further if each.group == "gpu-extender.io"} == rules_of(EXTENDER, "holds/rbac.yaml")
+    assert {each.group for each in further} == {"gpu-extender.io"}
+
+
+async def test_who_taints_devices_may_do_that_as_well_and_nothing_else() -> None:
+    settings = replace(live_settings(), taints=TaintSettings())
+    slices = resource_slice(gpu("gpu-0", "GPU-n1-0"))
+    objects = (node("n1"), slices, bound("p", "n1", "GPU-n1-0", 1))
+    async with running(*objects, served=("resource.k8s.io/v1",), settings=settings) as bench:
+        await eventually(lambda: bench.api.requests.count(resource="devicetaintrules", method="POST") > 0)
+        bench.kube.delete_pod("p")
+        await eventually(lambda: bench.api.requests.count(resource="devicetaintrules", method="DELETE") > 0)
+        further = requested(bench.api) - rules_of(EXTENDER, "live/rbac.yaml")
+    assert further == rules_of(EXTENDER, "taints/rbac.yaml")
 
 
 async def test_who_follows_the_schedulers_lease_reads_it_only() -> None:
@@ -203,7 +230,7 @@ def test_only_the_webhooks_can_be_reached_over_the_network() -> None:
 
 
 def _comments(path: str) -> Iterator[list[str]]:
-    """The lines of each rule, with those of the comment before it."""
+    """Return the lines of each rule, with those of the comment before it."""
     lines, block = (MANIFESTS / path).read_text().splitlines(), list[str]()
     for line in lines:
         if line.startswith("  - apiGroups") and block and not block[-1].startswith("  #"):

@@ -1,8 +1,8 @@
 """The reflector against everything that a watch and a list can do.
 
-It exists because each of these has left a scheduler with pods that are gone or without pods that are there
-(user_reports A.5). It must not test what objects mean. Invariant: at the end of every test the sink has what the API
-server has, and the test says by which requests.
+It exists because each of these has left a scheduler with pods that were gone, or without existing ones (user_reports
+A.5). It must not test what objects mean. Invariant: at the end of every test the sink has what the API server has, and
+the test says by which requests.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def test_a_field_selector_goes_with_lists_and_watches() -> None:
             await eventually(same(api, sink))
             await eventually(lambda: api.watches == 1)
             kube.set_status("p0", {"phase": "Succeeded"})
-            # For the watch the pod is gone.
+            # For the watch the pod is deleted.
             await eventually(lambda: sorted(sink.objects) == ["p1"])
             assert sink.history[-1] == ("deleted", "p0")
 
@@ -158,7 +158,7 @@ async def test_a70_a_deletion_that_the_watch_lost_is_found_by_the_next_list() ->
             await eventually(lambda: lost.hits == 1)
             kube.create(pod("marker"))
             await eventually(lambda: "marker" in sink.objects)
-            assert "p1" in sink.objects  # nothing has told of it
+            assert "p1" in sink.objects  # nothing has shown the deletion
             await reflector.list_again()
             assert sink.objects == stored(api)
             assert sink.history[-1] == ("vanished", "p1")
@@ -194,7 +194,7 @@ async def test_a_silent_watch_counts_as_broken() -> None:
         sink, kube = NotingSink(), Kube(api)
         async with reflecting(api.url, sink, replace(QUICK, inactivity_seconds=0.4)):
             await eventually(lambda: api.watches == 1)
-            # The connection stands, but what comes over it stays away.
+            # The connection stands, but nothing comes over it.
             held = api.faults.add(fault="delay", seconds=60, resource="pods", times=1)
             kube.create(pod("new"))
             await eventually(lambda: held.hits == 1)

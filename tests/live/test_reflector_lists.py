@@ -1,7 +1,7 @@
-"""The reflector's lists: pages that fail, objects that cannot be taken, lists on demand, and the event loop.
+"""The reflector's lists: failing pages, objects that cannot be used, lists on demand, and the event loop.
 
-It exists because a list is where usage is taken away, and where a big cluster stops the event loop. It must not test
-what objects mean. Invariant: at the end of every test the sink has what the API server has.
+It exists because a list can take usage away, and on a big cluster can hold up the event loop. It must not test what
+objects mean. Invariant: at the end of every test the sink has what the API server has.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def test_a_page_that_keeps_failing_ends_the_list_and_the_next_one_begins_a
 
 
 class _CompactingClient(KubeClient):
-    """Its API server forgets its history between two pages."""
+    """A client whose API server forgets its history between two pages."""
 
     after_page: Callable[[], None]
 
@@ -193,7 +193,7 @@ async def test_a_list_with_an_illegible_object_takes_nothing_away() -> None:
             kube.delete_pod("p0")
             sink.illegible = frozenset({"p1"})
             await reflector.list_again()
-            # p1 is still there, and who knows whether it is the one that is missing.
+            # p1 is still known, as it may be the illegible object.
             assert sorted(sink.objects) == ["p0", "p1", "p2", "p3"]
             sink.illegible = frozenset()
             await reflector.list_again()
@@ -253,7 +253,7 @@ async def test_a_demand_that_is_given_up_leaves_the_reflector_running() -> None:
             await eventually(lambda: hung.hits == 1)
             listing.cancel()
             kube.create(pod("new"))
-            # The list under way hangs until its time is over; another demand does not wait for it.
+            # The running list hangs until its time is over; another demand does not wait for it.
             await asyncio.wait_for(reflector.list_again(), 10)
             assert sink.objects == stored(api)
             await eventually(lambda: api.watches == 1)
@@ -278,7 +278,7 @@ async def test_what_was_learned_after_the_list_began_is_not_taken_away_by_it() -
         sink, kube = NotingSink(), Kube(api)
         async with reflecting(api.url, sink, known=lambda: set(sink.objects)) as reflector:
             await eventually(lambda: api.watches == 1)
-            # The answer, already made, is late; meanwhile the extender binds a pod that is younger than it.
+            # The finished answer comes late; meanwhile the extender binds a pod that is newer than the list.
             slow = api.faults.add(fault="latency", seconds=0.3, after=True, verb="list", times=1)
             api.faults.add(fault="drop", resource="pods", verb="watch")
             listing = asyncio.create_task(reflector.list_again())

@@ -1,7 +1,7 @@
-"""The journal of a live cluster with kills in it, replayed: nothing differs, and whatever is changed is found.
+"""The journal of a live cluster with kills replays without difference, and every change to it is found.
 
-It exists because a journal that replays only in quiet times is worth nothing. It must not know how entries are applied.
-Invariant: the journal is of real processes that were killed at any point, among bursts, conflicts and lost answers.
+It exists because a journal must also replay after bad times. It must not know how entries are applied. Invariant: the
+journal is that of real processes killed at any point, amid bursts, conflicts and lost answers.
 """
 
 import gzip
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The lines of a journal that several processes have written."""
+    """Return the lines of a journal that several processes have written."""
     directory = tmp_path_factory.mktemp("journal")
     path = directory / "journal"
     outcome = run(Settings(seed="replay", points=2, pods=100, nodes=8, journal=path), directory)
@@ -46,7 +46,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 async def refused(tmp_path: Path) -> list[str]:
-    """The lines of the journal of a process whose second bind finds no room, though filter passed both pods."""
+    """Return the journal of a process whose second bind finds no room, though filter passed both pods."""
     path, first, second = tmp_path / "refused", pod("first", memory=700), pod("second", memory=700)
     async with ApiServer() as api:
         api.load([node("n1"), first, second])
@@ -157,7 +157,7 @@ def test_a_missing_entry_shows(recorded: list[str], replay: Callable[[list[str]]
         for number, line in enumerate(recorded)
         if number > started and (entry := _entry(line))["op"] == "change" and _names(entry, "Node", "n00")
     ]
-    # A process that has waited lists again, so it is told of more than once.
+    # A process that has waited lists again, so the object is shown more than once.
     status, summary = replay([line for number, line in enumerate(recorded) if number not in told])
     assert status == 1
     assert summary["difference"]["line"] > told[0]
@@ -238,7 +238,10 @@ DATA = Path(__file__).parents[1] / "data"
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("journal-*.jsonl.gz")), ids=lambda path: path.name)
 def test_what_an_earlier_version_wrote_is_read(path: Path, tmp_path: Path) -> None:
-    """Whatever it answered. A later version may answer otherwise; then replay says where, and reads on to there."""
+    """It is read whatever it answered.
+
+    A later version may answer otherwise; replay then says where, and reads up to there.
+    """
     stored = tmp_path / "journal"
     stored.write_bytes(gzip.decompress(path.read_bytes()))
     entries = [entry for _, entry in read_journal(str(stored))]
@@ -294,7 +297,7 @@ def _line(entry: Json) -> str:
 
 
 def _last(lines: list[str], wanted: Callable[[Json], bool]) -> tuple[int, Json]:
-    """The last line that is wanted, counted from 0."""
+    """Return the last matching line, counted from 0."""
     return next(
         (number, entry) for number in reversed(range(len(lines))) if (entry := _entry(lines[number])) and wanted(entry)
     )

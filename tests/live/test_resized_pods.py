@@ -1,9 +1,8 @@
-"""Replays of events that are no release: in-place resizes, restarts, and the ends of native sidecars.
+"""Events that release nothing: in-place resizes, restarts, and the ends of native sidecars.
 
-R-01 to R-10, N-01 to N-06, V-01 and V-02 through the watch. They exist because a status shows much that looks like an
-end or like other amounts. They must not call conversion. Invariant: what a pod holds follows from its allocation, its
-containers' order and where its inits stand, and from nothing else; a pod of 2, 20 and 10 GiB holds 22528 MiB, then
-12288.
+R-01 to R-10, N-01 to N-06, V-01 and V-02 through the watch. They exist because much in a status looks like an end or
+like other amounts. They must not call conversion. Invariant: what a pod holds follows only from its allocation, the
+order of its containers and the progress of its inits; a pod of 2, 20 and 10 GiB holds 22528 MiB, then 12288.
 """
 
 import copy
@@ -59,14 +58,14 @@ def held(bench: Bench, name: str = "p") -> int:
 
 
 def requested(bench: Bench) -> list[tuple[int, int]]:
-    """Slots and memory of every card of n1, from the arrays."""
+    """Return slots and memory of every card of n1, from the arrays."""
     cache = bench.live.cluster.cache
     arrays, row = cache.snapshot().requested, cache.snapshot().rows["n1"]
     return [(int(arrays.slots[at, row]), int(arrays.memory[at, row])) for at in cache.positions("n1").values()]
 
 
 async def change(bench: Bench, *changes: Callable[[Json], None], name: str = "p") -> None:
-    """Change a pod as the resize subresource or a kubelet does, and wait until the watch has told of all of it."""
+    """Change a pod as the resize subresource or a kubelet does, and wait until the watch has shown everything."""
     for alter in changes:
         row = bench.api.store.get(PODS, f"default/{name}")
         assert row is not None
@@ -97,7 +96,7 @@ async def test_r_01_a_resize_of_cpu_is_no_change_of_cards() -> None:
         await change(bench, resized("4", "1Gi"))
         cache = bench.live.cluster.cache
         before, cells = cache.generation, requested(bench)
-        # What scores are made of counts the CPU; so the same event without a change of CPU writes nothing at all.
+        # Scores depend on the CPU; so the same event without a change of CPU writes nothing at all.
         await change(bench, resized("4", "2Gi"), status(conditions=RESIZING))
         assert cache.generation - before == CAUGHT_UP
         await change(bench, resized("8", "2Gi"), status(conditions=RESIZING))
@@ -110,7 +109,7 @@ def runs_only() -> Json:
     return {"phase": "Running"}
 
 
-#: `caught_up` makes a node and takes it away.
+#: `caught_up` creates a node and deletes it.
 CAUGHT_UP = 2
 
 
@@ -200,7 +199,7 @@ async def test_r_10_a_pod_whose_inits_may_run_again_stays_at_its_peak() -> None:
 
 
 def steady_pods() -> list[Json]:
-    """One pod per case, each on a card of its own."""
+    """Return one pod per case, each on a card of its own."""
 
     def on(number: int, name: str, apps: Sequence[Json], inits: Sequence[Json], memory: Sequence[int]) -> Json:
         share = rows(*([(f"GPU-n1-{number}", each, 0)] for each in memory))
@@ -248,14 +247,15 @@ async def test_n_01_to_n_06_on_clusters_of_several_versions(served: Sequence[str
         # N-01: the app is over, the sidecar stops, the phase is still Running.
         stopping = {"containerStatuses": [terminated("main")], "initContainerStatuses": DONE["initContainerStatuses"]}
         await change(bench, status(**stopping), name="n-01")
-        # N-03: a deletion that has begun.
+        # N-03: a deletion has begun.
         bench.kube.delete_pod("n-03", grace_seconds=30)
         await bench.caught_up()
+        # N-05: an app that restarts always is no sidecar, so it counts beside the other: 5000.
         names = [f"n-0{number}" for number in range(1, 7)]
         assert [held(bench, name) for name in names] == [AFTER, AFTER, AFTER, 6000, 5000, 3500]
-        # N-02: the phase is what ends it.
+        # N-02: the phase ends the pod.
         bench.kube.set_status("n-02", {"phase": "Succeeded"})
-        # N-04: it was an ordinary init, so its end is one; N-06: sidecars alone never shrink.
+        # N-04: it was an ordinary init, so its end counts; N-06: sidecars alone never shrink.
         await change(bench, status(initContainerStatuses=[terminated("i")]), name="n-04")
         await change(bench, status(initContainerStatuses=[terminated("s"), terminated("t")]), name="n-06")
         await eventually(lambda: held(bench, "n-02") == 0)

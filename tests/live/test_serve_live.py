@@ -1,7 +1,7 @@
-"""`serve --kubeconfig` from its start to its end: readiness, signals, the Lease, and what a person did wrong.
+"""`serve --kubeconfig` from start to end: readiness, signals, the Lease, and users' mistakes.
 
-It exists because a pod is started, stopped and killed by others. It must not look inside. Invariant: a
-process that is told to end settles what it began, gives up its Lease and ends with 0.
+It exists because a pod is started, stopped and killed by others. It must not look inside. Invariant: on SIGTERM or
+SIGINT a process settles what it began, gives up its Lease and exits with 0.
 """
 
 import asyncio

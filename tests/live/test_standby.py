@@ -1,8 +1,8 @@
-"""What a replica answers that does not lead, and one that does not know the cluster yet.
+"""The answers of a replica that does not lead, and of one that does not know the cluster yet.
 
 It exists because kube-scheduler reads the body of a 200 only, and crashes on a null in the wrong place (user_reports
-A64). It must not test how leaders are elected. Invariant: a standby is alive and says so, is not ready and says so, and
-writes nothing.
+A64). It must not test how leaders are elected. Invariant: a standby reports that it is alive and not ready, and writes
+nothing.
 """
 
 import json
@@ -41,7 +41,7 @@ async def started(api: ApiServer, settings: LiveSettings) -> AsyncIterator[Exten
 
 @asynccontextmanager
 async def standby(api: ApiServer) -> AsyncIterator[Extender]:
-    """A replica that has listed everything while another one leads."""
+    """Run a replica that has listed everything while another one leads."""
     write_lease(api, "another", 3600)
     async with started(api, electing()) as extender:
         await eventually(extender.live.is_synced)
@@ -136,7 +136,7 @@ async def test_a_replica_that_has_not_listed_everything_does_not_know() -> None:
 async def test_a_standby_that_takes_over_answers_from_lists_that_it_took_then() -> None:
     async with ApiServer() as api:
         api.load([node("n1"), bound("a", "n1", "GPU-n1-0", 900)])
-        # The watch of the standby loses that a pod has ended.
+        # The standby's watch misses that a pod has ended.
         api.faults.add(fault="drop", event="DELETED")
         write_lease(api, "another", 1)
         async with started(api, electing()) as extender:
@@ -144,7 +144,7 @@ async def test_a_standby_that_takes_over_answers_from_lists_that_it_took_then() 
             code, answer = await post(extender.session, "/filter", filter_body())
             assert (code, answer["Error"], answer["NodeNames"]) == (200, "", ["n1"])
             assert await status(extender.session, "/readyz") == 200
-            # The same question is not answered from memory by who leads no more.
+            # A former leader does not answer the same question from memory.
             write_lease(api, "thief", 3600)
             await eventually(lambda: not extender.live.leadership.is_leader())
             assert (await post(extender.session, "/filter", filter_body()))[1]["Error"]

@@ -1,8 +1,8 @@
-"""Two replicas that change places at the worst moments, and every card given out once.
+"""Two replicas change places at the worst moments, and give every card out once.
 
-It exists because of user_reports A63 and A64. It must not ask the replicas how they did: the reference judges every
-write of the API server. Invariants: schedules come from a seed; no step waits for a replica to be quick. In the
-constructed cases leases are so long that nobody loses one by being slow, and time passes when the test says so.
+It exists because of user_reports A63 and A64. It must not let replicas judge themselves: the reference judges every
+write of the API server. Invariants: schedules come from a seed; no step depends on a replica being quick. In the
+constructed cases leases are so long that a slow replica does not lose one, and time passes when the test says so.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.virtual_time import until
 
 pytestmark = pytest.mark.real_time
 
-#: How often a replica is stopped or cut off, at least.
+#: The least number of times that a replica is stopped or cut off.
 ROUNDS = 5
 _STEP_SECONDS = 0.02
 
@@ -55,7 +55,7 @@ async def test_a64_only_one_answers_and_the_other_says_so() -> None:
 
 
 async def test_a64_a_failover_leaves_no_pod_unscheduled() -> None:
-    """Pods that the old leader has bound, was binding and has not been asked about: all are placed afterwards."""
+    """Pods that the old leader had bound, was binding or was not yet asked about are all placed afterwards."""
     async with pair(cards=1) as two:
         first = await two.leader()
         pods = dict(zip(NODES, [two.new_pod(1000) for _ in NODES], strict=True))
@@ -80,13 +80,13 @@ async def test_a_partition_in_the_middle_of_a_bind(late: bool) -> None:
         first = await two.leader()
         its_network = two.networks[two.replicas.index(first)]
         asked = two.new_pod(1000)
-        # Known to it, so that only the Binding is on its way.
+        # It knows the pod, so that only the Binding is on its way.
         await eventually(lambda: first.live.cluster.pod(asked["metadata"]["uid"]) is not None)
         its_network.hold()
         binding = asyncio.create_task(two.bind(first, asked, "n1"))
         await eventually(first.wrote.is_set, "the Binding is on its way")
         if late:
-            # The next leader is ready only after it can come no more.
+            # The next leader is ready only once the Binding can no longer come.
             await first.stop()
             two.time.passes(LEASE.write_deadline_seconds / 2)
             its_network.heal()
@@ -109,7 +109,7 @@ async def test_a_partition_in_the_middle_of_a_bind(late: bool) -> None:
 
 @pytest.mark.parametrize("place", ["at any await", "after the question"])
 async def test_a_leader_that_is_stopped_on_its_way_to_the_write_does_not_write(place: str) -> None:
-    """Whatever comes between bind's question and the write, the fence is asked after the last await."""
+    """Whatever happens between bind's question and the write, the fence is asked after the last await."""
     async with pair(cards=1) as two:
         first = await two.leader()
         late, rival = two.new_pod(700), two.new_pod(700)
@@ -166,7 +166,7 @@ async def test_a_graceful_end_hands_over_at_once() -> None:
         await eventually(second.live.is_synced)
         assert await two.asked(first, two.new_pod(10), "n1") == ""
         await first.end(seconds=5)
-        # Not after the ten minutes of the lease, nor after the ten seconds of a write: no time passes.
+        # It takes over at once, not after the ten minutes of the lease or the ten seconds of a write.
         await eventually(lambda: second.answers, "the standby leads")
         assert two.time.ahead == 0
         assert await two.asked(second, two.new_pod(10), "n1") == ""
@@ -192,7 +192,7 @@ async def test_a_bind_that_is_not_settled_keeps_the_lease() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_card_is_given_twice_whatever_the_schedule(seed: int) -> None:
-    """Leaders are stopped and cut off for shorter and longer than their lease; watches lose events all the time."""
+    """Leaders are stopped and cut off for less and for more than their lease; watches keep losing events."""
     chance = Random(seed)
     async with pair(cards=1, lease=SHORT, seed=seed) as two:
         binds: set[asyncio.Task[str]] = set()
@@ -200,7 +200,7 @@ async def test_no_card_is_given_twice_whatever_the_schedule(seed: int) -> None:
         two.api.faults.add(fault="drop", event="MODIFIED", resource="pods", probability=0.2)
         two.api.faults.add(fault="reset", resource="pods/binding", after=True, probability=0.05)
         two.api.faults.add(fault="status", code=503, resource="pods/binding", probability=0.05)
-        # As many rounds as it takes: on a slow machine less happens in one.
+        # It takes as many rounds as it needs: on a slow machine less happens in one.
         for played in itertools.count():
             if played >= ROUNDS and two.outcomes["bound"] >= 30 and len(led) >= 2:
                 break
@@ -214,19 +214,19 @@ async def test_no_card_is_given_twice_whatever_the_schedule(seed: int) -> None:
         assert two.audit.overcommitted == []
         two.api.faults.clear()
         for name in names(two.kube.pods()):
-            # A Binding that may still come is waited for until its pod changes.
+            # A Binding that may still come is awaited until its pod changes.
             two.kube.annotate_pod(name, {"touched": "yes"})
-        # What the watches lost is found by the next list, and then the state is that of the objects.
+        # The next list finds what the watches lost; the state is then that of the objects.
         last = await two.leader()
         await last.list_again()
         await _agrees(two, last)
 
 
 async def _agrees(two: Pair, one: Replica) -> None:
-    """The state of a replica becomes that of the objects."""
+    """Wait until the state of a replica is that of the objects."""
 
     async def is_the_same() -> bool:
-        # It does not change while it is looked at.
+        # The state does not change while it is compared.
         await one.stop()
         difference = two.audit.difference(one.live.cluster)
         one.resume()
@@ -236,9 +236,9 @@ async def _agrees(two: Pair, one: Replica) -> None:
 
 
 async def _harm(two: Pair, chance: Random, binds: set[asyncio.Task[str]], number: int) -> None:
-    """Stop or cut off one replica for a while, with kube-scheduler asking all the time."""
+    """Stop or cut off one replica for a while, while kube-scheduler keeps asking."""
     one, its_network = two.replicas[number], two.networks[number]
-    # About as long as a lease, for there the danger is; sometimes shorter, sometimes much longer.
+    # About as long as a lease, which is most dangerous; sometimes shorter, sometimes much longer.
     seconds = chance.choice((chance.uniform(1.0, 1.6), chance.uniform(1.0, 1.6), chance.uniform(0.2, 2.4)))
     if chance.random() < 0.5:
         one.stop_now()
@@ -250,10 +250,10 @@ async def _harm(two: Pair, chance: Random, binds: set[asyncio.Task[str]], number
     assert isinstance(holder, LeaderElector)
     last_write_by = holder._until + SHORT.write_deadline_seconds
     await _ask_for_a_while(two, chance, binds, seconds)
-    # Delivered in no time: nobody goes on meanwhile.
+    # Delivery takes no time: no replica goes on meanwhile.
     await asyncio.gather(*(each.stop() for each in two.replicas))
     if two.time.seconds() > last_write_by:
-        # A write that is delivered even later is what no lease can fence.
+        # No lease can fence a write that is delivered even later.
         its_network.break_connections()
     its_network.heal()
     await its_network.drained()
@@ -262,23 +262,23 @@ async def _harm(two: Pair, chance: Random, binds: set[asyncio.Task[str]], number
 
 
 async def _ask_for_a_while(two: Pair, chance: Random, binds: set[asyncio.Task[str]], seconds: float) -> None:
-    """kube-scheduler asks one of them or, as one that does not know who leads, both; pods end all the time."""
+    """Ask one replica or, like a kube-scheduler that does not know the leader, both; pods keep ending."""
     end = two.time.seconds() + seconds
     while two.time.seconds() < end:
         two.new_pod(chance.choice((300, 500, 700, 1000)))
         pods = two.kube.pods()
         pending = [each for each in pods if "nodeName" not in each["spec"]]
         bound = [each["metadata"]["name"] for each in pods if "nodeName" in each["spec"]]
-        # Known for a while to both, so that nothing has to be read before the write.
+        # Both have known the pod for a while, so that nothing must be read before the write.
         for _ in range(2):
             asked, where = chance.choice(pending[:8]), chance.choice(NODES)
             targets = two.replicas if chance.random() < 0.3 else [chance.choice(two.replicas)]
-            # One that is stopped finds the request when it wakes up.
+            # A stopped replica finds the request when it goes on.
             binds |= {asyncio.create_task(two.bind(one, asked, where)) for one in targets}
         gone = chance.sample(bound, max(0, len(bound) - 5)) + [each["metadata"]["name"] for each in pending[:-12]]
         for name in gone:
             two.kube.delete_pod(name)
         heard = two.api.requests.count()
         two.time.passes(_STEP_SECONDS)
-        # The one that goes on looks at the Lease ten times a second, so something is always heard.
+        # The running replica looks at the Lease ten times a second, so something always arrives.
         await eventually(lambda: two.api.requests.count() > heard)  # noqa: B023 - awaited here

@@ -1,7 +1,7 @@
 """`verify --kubeconfig`, and what /api/v1/verify says of a live cluster.
 
-It exists because a card that the extender counts wrongly shows nowhere else (user_reports A79). It must not test
-accounting; that is the same for a dump. Invariant: a difference is shown only when it stays.
+It exists because nothing else shows a card that the extender counts wrongly (user_reports A79). It must not test
+accounting, which is the same for a dump. Invariant: a difference is shown only if it stays.
 """
 
 import asyncio
@@ -14,16 +14,20 @@ from typing import Any
 
 import pytest
 
+from extender.config import HoldSource, Settings
 from extender.kube.listing import ListSettings
 from extender.live.app import RUNNING_PODS
 from extender.live.comparing.comparing import Comparer, CompareSettings, Comparison
 from extender.live.comparing.views import NodeView, PodView, QuotaView
 from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.server import ApiServer
+from tests.extender.dra import claim_status, gpu, resource_claim, resource_slice, result
 from tests.extender.objects import ALLOCATION, COUNT, Json, bound, listed, node, pod, quota, status_of
+from tests.extender.vmis import K, raw_node, vmi
 from tests.live.harness import Bench, eventually, live_settings, running
 from tests.live.harness_pods import problems
 from tests.live.process_harness import refusal, serving, started
+from tests.live.test_hold_sets import hold
 
 pytestmark = pytest.mark.real_time
 
@@ -128,7 +132,7 @@ async def test_an_allocation_that_was_edited_is_a_problem_and_no_difference(text
         await bench.caught_up()
         assert await differences(bench) == []
         assert {name for name, _ in problems(bench)} == {"pod default/p"}
-        # Whatever else is wrong with it still shows.
+        # Other faults of the pod still show.
         async with bench.watch_gap():
             bench.kube.delete_pod("p")
         assert [each["object"] for each in await differences(bench)] == ["pod default/p"]
@@ -251,7 +255,7 @@ async def test_the_report_of_a_live_cluster_has_the_differences(tmp_path: Path) 
 
 
 async def verify(*arguments: str | Path) -> tuple[int, Any]:
-    """Exit status and JSON of the command."""
+    """Run the command; return its exit status and JSON."""
     async with started("extender", "verify", *arguments, "-o", "json") as process:
         out = await process.output()
         status = await process.end()
@@ -317,3 +321,66 @@ async def test_a_list_that_keeps_expiring_is_bad_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [(), ("--cluster", "a", "--kubeconfig", "b"), ("--kubeconfig", "")])
 async def test_one_source_is_needed(arguments: tuple[str, ...]) -> None:
     assert (await refusal("verify", *arguments)).startswith("error: arguments: ")
+
+
+# -- other holders ----------------------------------------------------------------------------------------------------
+
+DRA, KUBEVIRT, HOLDS = "resource.k8s.io/v1", "kubevirt.io/v1", "gpu-extender.io/v1alpha1"
+OF_HOLDERS = {
+    "resourceclaims": ("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c", "resourceclaim default/c"),
+    "resourceslices": ("/apis/resource.k8s.io/v1/resourceslices/n1-gpus", "resourceslice n1-gpus"),
+    "virtualmachineinstances": (
+        "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/a",
+        "vmi default/a",
+    ),
+    "holds": ("/apis/gpu-extender.io/v1alpha1/namespaces/default/holds/g0", "hold default/g0"),
+}
+
+
+@asynccontextmanager
+async def with_holders() -> AsyncIterator[Bench]:
+    """One object of each kind."""
+    source = HoldSource("gpu-extender.io", "v1alpha1", "holds")
+    cluster = Settings(raw_keys=(K,), hold_source=source)
+    told = hold("g0", node="n9", state="Bound")
+    objects = (
+        node("n1"), raw_node("n9"), resource_slice(gpu("gpu-0", "GPU-n1-0")), resource_claim("c", result("gpu-0")),
+        vmi(), told,
+    )  # fmt: skip
+    settings = replace(live_settings(), compare=QUICK)
+    async with running(*objects, settings=settings, cluster=cluster, served=(DRA, KUBEVIRT, HOLDS)) as bench:
+        await eventually(lambda: all(optional.unseen == "" for optional in bench.live.optional))
+        yield bench
+
+
+async def test_other_holders_that_are_right_differ_in_nothing() -> None:
+    async with with_holders() as bench:
+        found = await bench.live.compare()
+        assert (found.differences, found.why_incomplete, found.objects) == ([], "", 2 + 4)
+
+
+@pytest.mark.parametrize("resource", OF_HOLDERS)
+async def test_another_holder_whose_end_was_not_seen_is_a_difference_and_is_mended(resource: str) -> None:
+    path, name = OF_HOLDERS[resource]
+    async with with_holders() as bench:
+        lost = bench.api.faults.add(fault="drop", event="DELETED", resource=resource)
+        bench.kube.send("DELETE", path)
+        await eventually(lambda: lost.hits == 1)
+        (found,) = await differences(bench)
+        assert (found["object"], found["api"]) == (name, None)
+        assert found["cache"]
+        await bench.live._compare_and_mend()
+        assert await differences(bench) == []
+
+
+async def test_a_claim_that_was_not_seen_is_a_difference() -> None:
+    async with with_holders() as bench:
+        lost = bench.api.faults.add(fault="drop", resource="resourceclaims")
+        bench.kube.create(resource_claim("d"))
+        status = claim_status(result("gpu-0"))
+        path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/d/status"
+        bench.kube.send("PATCH", path, {"status": status}, "application/merge-patch+json")
+        await eventually(lambda: lost.hits == 2)
+        (found,) = await differences(bench)
+        assert (found["object"], found["cache"]) == ("resourceclaim default/d", None)
+        assert found["api"]["devices"] == ["gpu.nvidia.com/n1/gpu-0"]

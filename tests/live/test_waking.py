@@ -1,8 +1,8 @@
-"""Refused pods are asked about again when they would fit: soon, in order, and never by the thousand.
+"""Refused pods are tried again once they would fit: soon, in order, and never by the thousand.
 
-It exists because losing the wake-up is the normal case: the scheduler's filter comes before our watch has told of what
-became free. It must not look into the waker: a wake is a patch of the pending pod that the API server sees. Invariant:
-between a release and the patch no scheduler asks anything.
+It exists because losing the wake-up is the normal case: the scheduler's filter comes before our watch shows what became
+free. It must not look into the waker: a wake is a patch of the pending pod that the API server sees. Invariant: between
+a release and the patch no scheduler asks.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from tests.virtual_time import passes
 
 
 async def is_woken_and_placed(bench: Bench, name: str, change: Callable[[], object], node_name: str = "n1") -> None:
-    """A change wakes a refused pod within a second, and the next filter finds the node."""
+    """Check that a change wakes a refused pod within a second, and that the next filter passes the node."""
     change()
     await eventually(lambda: name in woken(bench), f"{name} is woken", seconds=1.0)
     assert await bench.scheduler.place(bench.kube.pod(name)) == node_name
@@ -45,7 +45,7 @@ async def is_woken_and_placed(bench: Bench, name: str, change: Callable[[], obje
 
 
 async def test_a77_a_release_wakes() -> None:
-    """Without that the card is free and the pod waits five minutes."""
+    """Otherwise the card would be free while the pod waits five minutes."""
     async with running(node("n1"), bound("a", "n1", "GPU-n1-0", 1000)) as bench:
         await refuse(bench, pod("p", memory=500))
         await is_woken_and_placed(bench, "p", lambda: bench.kube.delete_pod("a"))
@@ -111,7 +111,7 @@ async def test_a_quota_that_grows_wakes() -> None:
 
 
 async def test_a_release_wakes_a_pod_that_the_quota_had_refused_for_any_node() -> None:
-    """The pod that ends is on a node where the refused one may not go."""
+    """The pod that ends is on a node to which the refused one may not go."""
     use_b = {"nvidia.com/use-gpuuuid": "GPU-b"}
     nodes = node("n1", [card("GPU-a")]), node("n2", [card("GPU-b")])
     held = bound("a", "n1", "GPU-a", 500)
@@ -121,7 +121,7 @@ async def test_a_release_wakes_a_pod_that_the_quota_had_refused_for_any_node() -
 
 
 async def test_a_release_wakes_a_percentage_that_the_quota_had_refused_on_other_nodes() -> None:
-    """Which nodes a quota refuses to a percentage depends on their cards, so less charge may open any of them."""
+    """Which nodes a quota refuses to a percentage depends on their cards, so a lower charge may open any of them."""
     half = [container("main", asks(1, percentage=50))]
     use_b = {"nvidia.com/use-gpuuuid": "GPU-b"}
     nodes = node("n1", [card("GPU-a")]), node("n2", [card("GPU-b")])
@@ -150,7 +150,7 @@ async def test_a_release_that_only_a_read_told_of_wakes() -> None:
             await bench.scheduler.place(bench.kube.create(pod("a", memory=600)))
             bench.kube.delete_pod("a")
         await refuse(bench, pod("p", memory=500))
-        # The list does not name the pod, so it is read, and is gone.
+        # The list does not name the pod, so it is read, and found to be gone.
         await is_woken_and_placed(bench, "p", lambda: bench.live.reflectors[1].sink.replaced(_listed(bench)))
 
 
@@ -231,7 +231,7 @@ async def test_a_standby_wakes_nobody() -> None:
             await eventually(lambda: any(facts.unschedulable for _, facts in other.live.cluster.registry.unbound()))
             known = other.live.cluster.pod(uid)
             assert known is not None
-            # Even one that it has refused before it stopped leading.
+            # This holds even for a pod that it refused before it stopped leading.
             other.live.waker.refused(known)
             bench.kube.delete_pod("a")
             await eventually(lambda: woken(bench) == ["p"], seconds=1.0)

@@ -1,6 +1,6 @@
-"""Waking beside cards in MIG mode, where what is charged is what the instances have.
+"""Waking with cards in MIG mode, where the charge is what the instances have.
 
-It exists because such a charge is known on a card only. It must not repeat what `test_waking_quotas` looks at.
+It exists because such a charge depends on the card. It must not repeat what `test_waking_quotas` tests.
 """
 
 from tests.extender.objects import MEMORY, bound, card, node, quota
@@ -11,7 +11,7 @@ from tests.live.test_waking import is_woken_and_placed
 
 
 async def test_on_a_live_cluster_a_charge_that_goes_down_wakes_a_pod_that_no_instance_kept_within_its_quota() -> None:
-    # What was asked would have been within the quota, and the room that comes free is on another node.
+    # The request would have been within the quota, and the room that becomes free is on another node.
     held = bound("a", "n2", "GPU-b", 600)
     async with running(MIG_NODE, node("n2", [card("GPU-b")]), held, quota({f"requests.{MEMORY}": 5000})) as bench:
         (made,) = await refuse(bench, instance())

@@ -1,8 +1,8 @@
-"""Pods that a quota keeps out are woken when it is used less, whoever else it refuses meanwhile.
+"""Pods that a quota keeps out are woken when its usage falls, whichever other pods it refuses meanwhile.
 
-They exist because a quota counts pods of the whole cluster, and each pod by its own scopes, so what opens a node for a
-pod may have happened on another node, and for some of a namespace's pods only. They must not look into the waker beyond
-how much it remembers. Invariant: a wake is a patch of the pending pod that the API server sees.
+They exist because a quota counts pods on all nodes, and each by its scopes, so an event on another node may open a
+node, and only for some of a namespace's pods. They must not look into the waker beyond how much it remembers.
+Invariant: a wake is a patch of the pending pod that the API server sees.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def test_a_pod_is_not_passed_over_for_another_one_whose_own_quota_is_used_
 
 
 async def test_usage_that_falls_between_two_refusals_wakes() -> None:
-    """The round that the release brings about comes after another refusal of the same namespace."""
+    """The release's round of waking comes after another refusal in the same namespace."""
     held = bound("a", "n1", "GPU-a", 500), bound("b", "n1", "GPU-a", 100)
     wake = WakeSettings(debounce_seconds=0.5)
     async with running(*TWO_NODES, *held, quota({LIMIT: "600"}), wake=wake) as bench:
@@ -55,13 +55,13 @@ async def test_usage_that_falls_between_two_refusals_wakes() -> None:
 
 
 async def test_usage_that_falls_twice_wakes_after_the_second_time() -> None:
-    """The first fall is not enough for the pod, and nobody asks about it between the two."""
+    """The first fall is not enough for the pod, and no question comes between the two."""
     held = bound("a", "n1", "GPU-a", 300), bound("b", "n1", "GPU-a", 200)
-    # One round for each change: a second one over all nodes would find the pod by chance.
+    # There is one round for each change: a second one over all nodes would find the pod by chance.
     async with running(*TWO_NODES, *held, quota({LIMIT: "600"}), wake=WakeSettings(rounds=1)) as bench:
         await refuse(bench, pod("p", memory=500, annotations=ON_B), pod("small", memory=250, annotations=ON_B))
         bench.kube.delete_pod("a")
-        # That the other one is woken shows that the first fall was looked at.
+        # The wake of the other pod shows that the first fall was noticed.
         await eventually(lambda: "small" in woken(bench))
         bench.kube.delete_pod("small")
         await bench.caught_up()
@@ -70,7 +70,7 @@ async def test_usage_that_falls_twice_wakes_after_the_second_time() -> None:
 
 
 async def test_nothing_is_kept_of_namespaces_without_refused_pods() -> None:
-    """A namespace that is charged nothing never falls, and must not be kept for it."""
+    """The usage of a namespace without charges never falls, so nothing must be kept of it."""
     quotas = (quota({LIMIT: "100"}, namespace=name) for name in ("one", "two"))
     async with running(node("n1"), *quotas) as bench:
         made = [bench.kube.create(pod("p", memory=500, namespace=name)) for name in ("one", "two")]
@@ -88,7 +88,7 @@ async def test_nothing_is_kept_of_namespaces_without_refused_pods() -> None:
 
 
 def begun_by_the_waker() -> list[str]:
-    """What runs of it now."""
+    """Return the waker's tasks that run now."""
     running_now = [coroutine for task in asyncio.all_tasks() if inspect.iscoroutine(coroutine := task.get_coro())]
     return [each.__qualname__ for each in running_now if each.cr_code.co_filename == waker_module.__file__]
 

@@ -1,4 +1,4 @@
-"""Whom a release wakes first, how many, and how fast: never more than fit, never a storm.
+"""Which pods a release wakes first, how many, and how fast: never more than fit, never a storm.
 
 It exists because ten thousand pending pods and one freed card must cost a handful of patches. It must not look into the
 waker beyond how many it remembers. Invariant: a wake is a patch of the pending pod that the API server sees.
@@ -35,7 +35,7 @@ async def test_highest_priority_first_then_the_longest_refused() -> None:
         pods = [pod(name, memory=1000) for name in ("first", "high", "second", "higher")]
         pods[1]["spec"]["priority"], pods[3]["spec"]["priority"] = 10, 20
         await refuse(bench, *pods)
-        # Each takes the card when it is woken, and is deleted again.
+        # Each pod takes the card when it is woken, and is deleted again.
         order = []
         bench.kube.delete_pod("a")
         for number in range(4):
@@ -80,13 +80,13 @@ async def test_the_rate_over_all_pods_is_limited() -> None:
         for number in range(20):
             bench.kube.delete_pod(f"b{number}")
         took = await eventually(lambda: len(woken(bench)) == 20, seconds=3.0)
-        # Five at once, the other fifteen at twenty a second.
+        # Five are woken at once, the other fifteen at twenty a second.
         assert took > 0.6
         assert len(set(woken(bench))) == 20
 
 
 async def test_the_rate_per_pod_is_limited() -> None:
-    """The pod is refused again and again for a reason that is not seen here, while cards come and go."""
+    """The pod is refused again and again for a reason that the extender does not see, while cards come and go."""
     wake = WakeSettings(pod_seconds=0.4)
     async with running(node("n1"), node("n2", memory=10), wake=wake) as bench:
         await bench.scheduler.place(bench.kube.create(pod("a", memory=1000)), "n1")
@@ -116,7 +116,7 @@ async def test_one_that_was_woken_in_vain_does_not_stand_before_the_others_for_e
 
 
 async def test_who_does_not_come_is_followed_by_another() -> None:
-    """The first one fits here and is kept away by something else, so the card is still free."""
+    """The first pod fits, but something else keeps it away, so the card is still free."""
     wake = WakeSettings(pod_seconds=0.2)
     async with running(node("n1"), bound("a", "n1", "GPU-n1-0", 1000), wake=wake) as bench:
         await refuse(bench, pod("p", memory=1000), pod("q", memory=1000))
@@ -142,7 +142,7 @@ async def test_10_000_pending_pods_and_one_freed_card_cost_one_patch_and_no_stal
         each["status"] = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
     cards = [bound(f"b{number}", "n1", f"GPU-n1-{number}", 1000) for number in range(8)]
     async with running(node("n1", 8), *cards, *pending, wake=wake, http_timeout_seconds=0.5) as bench:
-        # They were refused before this process began, and are taken up from what their objects say.
+        # They were refused before this process began, which learns of them from their objects.
         await eventually(lambda: len(bench.live.waker._refused) == 10_000)
         await passes(0.2)
         assert woken(bench) == []
@@ -152,7 +152,7 @@ async def test_10_000_pending_pods_and_one_freed_card_cost_one_patch_and_no_stal
             await passes(2.0)
         patches = woken(bench)
         report(f"woken after {took * 1000:.0f} ms, {len(patches)} patches, longest stall {worst[0] * 1000:.1f} ms")
-        # The pod does not come, so each of three rounds wakes it, or its successor.
+        # The pod does not come, so each of three rounds wakes it or its successor.
         assert 1 <= len(patches) <= 3
         assert patches[0] == "p00000"
         assert worst[0] < 0.05
@@ -178,7 +178,7 @@ async def test_10_000_pods_of_different_demands_do_not_stall_the_loop() -> None:
 
 
 async def test_no_pod_is_lost_when_only_its_own_updates_bring_it_back() -> None:
-    """Forty pods share four cards, each for a moment; the scheduler hears of nothing but the pods' own updates."""
+    """Forty pods share four cards, each for a moment; the scheduler gets only the pods' own updates."""
     wake = WakeSettings(pod_seconds=0.3, per_second=200)
     async with running(node("n1", 2), node("n2", 2), wake=wake) as bench:
         for number in range(40):

@@ -1,7 +1,7 @@
 """Alert rules, dashboard and runbook against the program that they are about.
 
-They exist because an alert over a metric that was renamed never fires. They must not run Prometheus beyond promtool.
-Invariant: every name in them is one that the program exports or logs, and every message and alert is explained.
+They exist because an alert over a renamed metric never fires. They must not run Prometheus beyond promtool. Invariant:
+the program exports or logs every name in them, and every message and alert is explained.
 """
 
 import ast

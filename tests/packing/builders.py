@@ -21,7 +21,7 @@ def card_node(name: str, cards: int = 2, *, cpu: int = 16_000, model: str = "T4"
 def share_pod(
     percent: int, *, cards: int = 1, cpu: int = 1000, name: str = "p", policy: str = "fragmentation", types: str = ""
 ) -> Pod:
-    """A pod that asks for percent of each of some cards; 0 asks for CPU alone."""
+    """A pod that asks for a percentage of each of some cards; 0 asks for CPU alone."""
     request = DeviceRequest(cards, 0, percent, percent) if percent else None
     return Pod(
         uid=f"uid-{name}",
@@ -44,7 +44,7 @@ def cluster_of(nodes: Sequence[Node]) -> Cache:
 
 
 def workload_of(cache: Cache, pods: Sequence[Pod]) -> Workload:
-    """What follows from pods like these."""
+    """The expected workload after pods like these."""
     plan = plan_of(cache.snapshot())
     return build_workload(expected([shape_of(pod) for pod in pods], plan.usual_memory), plan)
 

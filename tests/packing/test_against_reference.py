@@ -78,7 +78,7 @@ def test_fgd(mix: tuple[Offer, ...], nodes: list[reference.Node], cards: int) ->
         later = reference.after(node, 1000, cards, 30)
         shrink = reference.unusable(node, _kinds(offers), 0) - reference.unusable(later, _kinds(offers), 0)
         milli = 10 * shrink / offers.total
-        # At a step the two roundings may differ by one.
+        # Close to a step of the score the two roundings may differ by one.
         around = {reference.fgd_score(milli - 1e-6), reference.fgd_score(milli), reference.fgd_score(milli + 1e-6)}
         assert score in around
 

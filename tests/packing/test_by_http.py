@@ -1,4 +1,4 @@
-"""The real HTTP verbs, with random ties, choose what the replay in process chooses; and pods choose their policy."""
+"""The real HTTP verbs, with random ties, choose what the in-process replay chooses; and pods choose their policy."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Learning the expected workload in the background, and replaying it."""
+"""The expected workload is learned in the background, and can be replayed."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Replaying workloads: the extender's own choices, remembered or not, in process or by HTTP."""
+"""Replaying a workload makes the extender's own choices, with or without its memory."""
 
 import random
 from dataclasses import replace

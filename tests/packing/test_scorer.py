@@ -1,4 +1,4 @@
-"""Values of nodes: remembered or not, the same; and what they prefer."""
+"""Values of nodes: they are the same with and without memory; and which nodes they prefer."""
 
 import random
 from dataclasses import replace
@@ -121,14 +121,14 @@ def test_half_a_card_goes_beside_the_other_half() -> None:
 
 
 def test_a_node_without_free_cpu_is_not_worth_keeping() -> None:
-    """Its cards serve nobody who needs CPU, so a pod that needs none should take them."""
+    """Its cards serve no pod that needs CPU, so a pod that needs none should take them."""
     cache = cluster_of([card_node("a", 2, cpu=16_000), card_node("b", 2, cpu=16_000)])
     cache.put_cardless_pod("daemon", "b", 16_000)
     assert _best(cache, share_pod(100, cpu=0)) == "b"
 
 
 def test_the_last_place_for_a_large_pod_is_kept() -> None:
-    """A pod that fits in many places leaves alone the one node where the large pods of the workload fit."""
+    """A pod that fits in many places does not go to the one node where the large pods of the workload fit."""
     large = share_pod(100, cards=4, cpu=30_000)
     cache = cluster_of([card_node("a", 4, cpu=32_000), *(card_node(f"b{n}", 4, cpu=16_000) for n in range(4))])
     snapshot, packing = cache.snapshot(), Packing()
@@ -140,7 +140,7 @@ def test_the_last_place_for_a_large_pod_is_kept() -> None:
 
 
 def test_cards_that_others_need_are_dear() -> None:
-    """A pod that may use any card leaves those that some pods insist on."""
+    """A pod that may use any card avoids those that some pods insist on."""
     cache = cluster_of([card_node("p", 2, model="P100"), card_node("t", 2, model="T4")])
     packing = Packing()
     packing.use(workload_of(cache, [*[share_pod(100, types="P100")] * 5, *[share_pod(100)] * 5]))

@@ -1,6 +1,6 @@
 """A real Chromium that looks at the page of a real server.
 
-It exists because what a browser refuses or misreads no other client notices. It must not know the page. Invariants: the
+It exists because no other client notices what a browser refuses or misreads. It must not know the page. Invariants: the
 browser makes no request of its own; whatever the page logs as an error, and every request to another host, is kept; a
 browser that cannot show a page says so once, in its own words, before any test waits for it.
 """
@@ -53,7 +53,7 @@ class Seen:
     async def until(
         self, expression: str, wanted: Callable[[Any], bool] = bool, seconds: float = PATIENCE_SECONDS
     ) -> Any:  # noqa: ANN401 - JavaScript's
-        """What an expression gives once it is wanted. The page's policy forbids waiting inside of it."""
+        """Return what an expression gives once it is wanted. The page's policy forbids waiting inside the page."""
         value: Any = None
         try:
             async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""What happens when the browser of the tests itself does not work.
+"""The tests say why their browser does not work.
 
 It exists because such a browser once took five minutes for each test. It must not need one. Invariant: the reason is in
 the browser's own words, and comes without a wait for a time to pass.

@@ -1,7 +1,7 @@
 """The page's files and its stream over real HTTP, without a browser.
 
-They exist because the stream must not lose a change. They must not know the page. Invariant: whoever has read to the
-end knows the newest state of every node.
+They exist because the stream must not lose a change. They must not know the page. Invariant: a reader at the end of the
+stream knows the newest state of every node.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ async def stream(client: Client, times: int = 1, mark: str = "", having: tuple[s
 
 
 def lines(events: list[Event]) -> dict[str, Any]:
-    """What a page knows of each node after these events."""
+    """Return what a page knows of each node after these events."""
     known: dict[str, Any] = {}
     for kind, data, _ in events:
         if kind == "reset":
@@ -64,7 +64,7 @@ def lines(events: list[Event]) -> dict[str, Any]:
 
 
 async def everything(client: Client) -> tuple[dict[str, Any], str]:
-    """All nodes, once they are all there, and the mark to go on from."""
+    """Return all nodes, once they are all there, and the mark to continue from."""
     wanted = {each["node"] for each in await client.get("/api/v1/nodes")}
     times = 1
     while (known := lines(events := await stream(client, times))).keys() != wanted:

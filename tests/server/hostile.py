@@ -1,7 +1,7 @@
-"""Clients that do what none should, and what that does to the process they meet.
+"""Hostile clients, and their effect on the server process.
 
-It exists because bounds are about the whole process: memory and file descriptors are read from /proc. It must not
-import the code under test. Invariant: every socket opened here is closed.
+It exists because bounds concern the whole process: memory and file descriptors are read from /proc. It must not import
+the code under test. Invariant: every socket opened here is closed.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Target:
 
     @property
     def resident_mib(self) -> float:
-        """Memory now."""
+        """Return the memory used now."""
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
         assert found is not None
         return int(found[1]) / 1024
@@ -53,7 +53,7 @@ class Target:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU used so far."""
+        """Return the CPU time used so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -124,7 +124,7 @@ async def _until_open(there: Target) -> None:
 
 
 async def closed(*writers: asyncio.StreamWriter) -> None:
-    """Close connections, whatever became of them."""
+    """Close connections, in whatever state they are."""
     for writer in writers:
         writer.transport.abort()
     await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
@@ -134,7 +134,7 @@ async def closed(*writers: asyncio.StreamWriter) -> None:
 async def connections(
     there: Target, count: int, *, webhooks: bool, peer: str = "127.0.0.2"
 ) -> AsyncIterator[list[Stream]]:
-    """Open that many, as far as they are let in."""
+    """Open that many, as far as the server accepts them."""
     async with AsyncExitStack() as stack:
         streams: list[Stream] = []
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Who is let in at which port: client certificates, bearer tokens, loopback.
+"""Which clients each port lets in: client certificates, bearer tokens, loopback.
 
 They exist because the verbs book cards and the lists name every pod. Certificates are real, tokens are reviewed by the
 API server of the tests.
@@ -46,7 +46,7 @@ async def api_server() -> AsyncIterator[tuple[ApiServer, KubeClient]]:
 
 @asynccontextmanager
 async def api_port(client: KubeClient | None) -> AsyncIterator[aiohttp.ClientSession]:
-    """The port of the lists alone, and a client of it."""
+    """Run the port of the lists alone, and a client of it."""
     settings = ServerSettings(port=0)
     app = make_app(make_cluster(node("n1")), settings, may=None if client is None else Reviews(client).may)
     listener, number = await start(app[API_APP], settings, None, PortName.API)

@@ -47,7 +47,7 @@ class Port:
         await eventually(lambda: sum(each.doing is doing for each in opened) == count)
 
     async def get(self, peer: str = "127.0.0.3") -> int:
-        """The status of a request from an address that does no harm."""
+        """Return the status of a request from a harmless address."""
         stream = await self.connect(peer)
         stream[1].write(head("/", "", method="GET"))
         return await status(stream)
@@ -89,7 +89,7 @@ async def port(bounds: Bounds, idle_seconds: float = 120.0) -> AsyncIterator[Por
 
 
 async def test_dribbling_connections_are_dropped() -> None:
-    """All of 200 were once kept for good."""
+    """The server once kept all 200 for good."""
     async with port(Bounds(300, _LARGE, receive_seconds=0.2)) as there:
         heads = [await there.connect() for _ in range(100)]
         bodies = [await there.connect() for _ in range(100)]

@@ -36,7 +36,7 @@ async def _lives(there: Target) -> None:
 
 
 async def _holds(there: Target, count: int) -> None:
-    """Wait until the server has so many bytes of what was sent to the verbs' port."""
+    """Wait until the server has that many bytes of what was sent to the verbs' port."""
 
     async def arrived() -> bool:
         _, text = await there.process.get("/metrics")
@@ -56,7 +56,7 @@ async def _reviewed(there: Target) -> None:
 
 
 async def test_half_sent_reviews_stay_within_the_bound(there: Target) -> None:
-    """60 of 16 MB once raised RSS from 60 to 991 MiB, and kept it."""
+    """60 reviews of 16 MB once raised RSS from 60 to 991 MiB for good."""
     before = there.resident_mib
     async with connections(there, 60, webhooks=True) as streams:
         await sent(streams, head("/validate", f"Content-Length: {8 * _MIB}", "") + b"x" * (7 * _MIB))
@@ -74,7 +74,7 @@ async def test_a_length_above_the_bound_is_refused_before_anything_is_read(there
 
 
 async def test_compressed_bodies_are_refused_unread(there: Target) -> None:
-    """100 unfinished ones of 15 KB once brought RSS to 3.8 GiB."""
+    """100 unfinished bodies of 15 KB once brought RSS to 3.8 GiB."""
     bomb = gzip.compress(b"\0" * (16 * _MIB))[:-100]
     before, cpu = there.resident_mib, there.cpu_seconds
     async with connections(there, 100, webhooks=True) as streams:
@@ -89,7 +89,7 @@ async def test_compressed_bodies_are_refused_unread(there: Target) -> None:
 
 
 async def test_aborted_bodies_are_freed_at_once_and_told_in_one_line(there: Target) -> None:
-    """30 of 15 MB once raised RSS from 106 to 430 MiB, which nothing freed, with a plain traceback each."""
+    """30 bodies of 15 MB once raised RSS from 106 to 430 MiB for good, and logged a plain traceback each."""
     before = there.resident_mib
     for _ in range(10):
         async with connections(there, 3, webhooks=False) as streams:
@@ -123,7 +123,7 @@ async def test_out_of_descriptors_the_other_port_answers_and_nothing_spins(tmp_p
 
 
 async def test_half_a_request_does_not_hold_up_the_end(there: Target) -> None:
-    """It was never answered, and the exit took 10 s."""
+    """Half a request was never answered, and once made the exit take 10 s."""
     async with connections(there, 1, webhooks=False) as (body,), connections(there, 1, webhooks=False) as (half,):
         await sent([body], head("/filter", "Content-Length: 100", "") + b"x")
         await sent([half], head("/filter", "Content-Length: 1"))

@@ -1,7 +1,7 @@
-"""Long lists beside short requests.
+"""Short requests are answered while long lists are made.
 
 They exist because GET /api/v1/pods over 36,000 pods once held the loop for seconds. They must not bound times by a
-clock: what counts is what is answered before what, and the CPU of one step.
+clock: they compare the order of answers, and the CPU of one step.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ async def test_a_list_shows_one_moment(cluster: Cluster, path: str) -> None:
     async with serving(cluster=cluster) as client:
         whole = (await client.send("GET", path)).json()
         async with client.opened(path) as response:
-            # The head has come, so the first step was taken.
+            # The head has come, so the first step is done.
             late = bound("zz-late", "n1", "GPU-n1-0", 1)
             await client.create(late)
             assert json.loads(await response.read()) == whole

@@ -73,6 +73,11 @@ class Preemptor(NamedTuple):
     """Resources that kube-scheduler may be configured to ignore; it counts them only on nodes that advertise them."""
 
     @property
+    def preempts(self) -> bool:
+        """Whether others may go for it: its policy allows it, and what it asks for can be used."""
+        return not self.never and not self.pod.invalid
+
+    @property
     def over_quota(self) -> bool:
         """Whether a quota refuses it now."""
         return self.quota is not None and bool(self.quota(()).exceeded)
@@ -88,7 +93,7 @@ def evictable(preemptor: Preemptor, pods: Sequence[NodePod]) -> list[NodePod]:
 
     If a quota refuses the preemptor, only pods of its own namespace are candidates.
     """
-    if preemptor.never:
+    if not preemptor.preempts:
         return []
     own = preemptor.pod.namespace if preemptor.over_quota else None
     found = [pod for pod in pods if may_evict(preemptor, pod) and (own is None or pod.record.namespace == own)]

@@ -19,8 +19,8 @@ from accounting.state import Rows, Snapshot
 
 #: What is searched in one step, in the measure of `_effort`; the first nodes mostly have the answer.
 _AT_FIRST, _AT_ONCE = 2, 8
-#: What is searched at most: 96 nodes where one pod is enough, of which a few mostly do, 12 where two have to go.
-MOST_EFFORT = 96
+#: What is searched at most: 64 nodes where two pods have to go, of which one mostly does.
+MOST_EFFORT = 512
 #: Nodes that are searched at most as long as none has an answer.
 MOST_NODES = 96
 
@@ -55,6 +55,8 @@ def choose(
     `table`: the pods on all nodes, which must not change meanwhile. `allowed`: disruptions that each
     PodDisruptionBudget allows, by its number.
     """
+    if not preemptor.preempts:
+        return NoVictims.NOT_ENOUGH
     best: Chosen | None = None
     batch: list[int] = []
     spent, at_once, effort, nodes = 0, _AT_FIRST, 0, 0

@@ -29,7 +29,7 @@ class NoVictims(StrEnum):
     WAIT = "wait"
     """Nothing is in the way, or pods that are already leaving free enough."""
     NOT_ENOUGH = "not enough"
-    """The pod would not fit even without all pods that may be evicted for it."""
+    """The pod would not fit even without all pods that may be evicted for it, or nobody may be."""
     PROTECTED = "protected"
     """A victim is offered that must not be evicted, and it is not proven that it need not be."""
 
@@ -102,7 +102,7 @@ class NodeSearch:
 
     def begin(self) -> bool:
         """Return whether there are questions."""
-        if self._preemptor.never:
+        if not self._preemptor.preempts:
             return False
         if self._spares_offered and self._room is None:
             self.outcome = NoVictims.PROTECTED

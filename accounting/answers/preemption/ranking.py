@@ -7,7 +7,7 @@ else is kept or forbidden there. All tests are necessary ones: each forgets some
     would the pod fit with nobody gone but those who leave? -> the node's bound is nothing
     with everybody gone whom the budgets allow, else with everybody: up to which priority does it take? (`by_level`)
         of these, the lowest first, those that one pod may free: by what it frees, its start, its UID
-        then the others, by the number of pods that it takes at least
+        then the others, by what it takes at least (`several`)
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -19,7 +19,9 @@ import numpy as np
 from accounting.answers.filter import feasible_on, hopeless
 from accounting.answers.preemption.candidates import Preemptor
 from accounting.answers.preemption.order import OFFSET, Cost
+from accounting.answers.preemption.several import Candidates, least_of_several
 from accounting.answers.preemption.table import Field, VictimTable, uid_number
+from accounting.answers.preemption.ways import ANY_START, NEVER, Ways, cost, dearer, unpacked
 from accounting.cards import wanted_memory
 from accounting.demand import Demand
 from accounting.holdings import EXCLUSIVE_CORES
@@ -28,46 +30,53 @@ from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
 
 #: Rows that are judged at a stretch.
 _STRETCH = 4096
-#: Of larger amounts the order does not matter: one of them is enough for any card.
-_MOST_IN_ORDER = 2**36
+#: More than any pod asks for.
+_MOST_MIB = 2**36
 _PER_CARD = ("slots", "memory", "cores", "exclusive", "holders")
 _FIELDS = (Field.SLOTS, Field.MEMORY, Field.CORES, Field.EXCLUSIVE, Field.HOLDERS)
 _FREED = (Field.FREED_SLOTS, Field.FREED_MEMORY, Field.FREED_CORES, Field.STARTED, Field.UID)
 
 
 class Bound(NamedTuple):
-    """What a set of victims costs at least; in the order of `Cost`. None: nothing is known beyond this."""
+    """What a set of victims costs at least; in the order of `Cost`."""
 
     violations: int
     highest: int
     total: int
     number: int
-    freed: "_Freed | None" = None
-    """Of a single victim."""
+    freed: "_Freed"
+
+    @classmethod
+    def of(cls, violations: int, highest: int, priorities: int, freed: int, started: int) -> "Bound":
+        """Return the bound of several victims by the numbers of `Ways`."""
+        total, number, *amounts = unpacked(priorities, freed, started)
+        return cls(violations, highest, total, number, _Freed(*amounts, uid=-1))
 
     def is_above(self, cost: Cost) -> bool:
         """Whether every set with this bound costs more than one with that cost."""
         own, other = self[:4], cost[:4]
-        if own != other or self.freed is None:
+        if own != other:
             return own > other
         return self.freed > _Freed(cost.slots, cost.memory, cost.cores, cost.started, uid_number(cost.uids[0]))
 
 
 class _Freed(NamedTuple):
-    """What a single pod frees, and what decides beyond that."""
+    """What the victims free, and what decides beyond that."""
 
     slots: int
     memory: int
     cores: int
     started: int
     uid: int
+    """Of a single victim; -1 if there are several."""
 
 
 class Ranked(NamedTuple):
-    """A node's row and its bound; None: perhaps nobody has to go."""
+    """A node and what a set on it costs at least."""
 
     row: int
     bound: Bound | None
+    """None: perhaps nobody has to go."""
 
 
 Ranking = Iterator[Ranked | None]
@@ -81,7 +90,7 @@ def rank(snapshot: Snapshot, preemptor: Preemptor, table: VictimTable, allowed: 
     yield None
     question = _Question(snapshot, preemptor, table, allowed)
     yield None
-    fits = question.fit_now()[rows]
+    fits = question.fit_now(rows)
     for row in rows[fits].tolist():
         yield Ranked(row, None)
     rest = question.worth_asking(rows[~fits])
@@ -102,6 +111,7 @@ class _Question:
     def __init__(self, snapshot: Snapshot, preemptor: Preemptor, table: VictimTable, allowed: Sequence[int]) -> None:
         self._snapshot = snapshot
         self._preemptor = preemptor
+        self._demand = Demand.of(preemptor.pod)
         self._is_over_quota = preemptor.over_quota
         self._all = entries = table.entries
         # A row that came after the snapshot is not judged by it.
@@ -144,11 +154,14 @@ class _Question:
         self._take_off(view, rows, self._leaving)
         return view.refreshed()
 
-    def fit_now(self) -> BoolArray:
-        """Return (row,) of the snapshot: whether the pod may fit with nobody gone but those who leave."""
-        if self._is_over_quota:
-            return np.zeros(self._snapshot.columns, np.bool_)
-        return feasible_on(self._now, self._preemptor.pod, self._snapshot)
+    def fit_now(self, rows: Rows) -> BoolArray:
+        """Return (row,): whether the pod may fit with nobody gone but those who leave."""
+        found = np.zeros(len(rows), np.bool_)
+        if not self._is_over_quota:
+            # On a full cluster hardly any node has a card for each request.
+            open_rows = np.flatnonzero((self._homeless[rows] == 0) | self._has_mig[rows])
+            found[open_rows] = feasible_on(self._now.take(rows[open_rows]), self._preemptor.pod, self._snapshot)
+        return found
 
     def _fit(self, rows: Rows, gone: Rows) -> _Work:
         """Return (row,): whether the pod may fit without these entries and those who leave."""
@@ -174,11 +187,12 @@ class _Question:
             sums = np.bincount(cells, self.of(field, gone), view.devices * view.columns).astype(array.dtype)
             array -= sums.reshape(array.shape)
         requested.count[:] -= np.bincount(columns, self.of(Field.COUNT, gone), view.columns).astype(np.int64)
-        touched = np.unique(columns)
+        touched = np.zeros(view.columns, np.bool_)
+        touched[columns] = True
         # Who holds which slices, and how many cards of another vendor, is not looked at.
         requested.slices[:, touched] = 0
         requested.further_count[:, touched] = 0
-        unreadable = np.unique(columns[self.of(Field.BLOCKS, gone) > 0])
+        unreadable = columns[self.of(Field.BLOCKS, gone) > 0]
         requested.blocks[:, unreadable] = 0
         requested.node_blocks[unreadable] = 0
 
@@ -242,18 +256,42 @@ class _Question:
                     yield row, _Freed(*(int(self._all[field, entry]) for field in _FREED))
 
     def _several(self, rows: Rows, level: int, among: Rows, violations: int) -> Ranking:
-        """Rank rows on which one pod is not enough, by how many it takes at least."""
-        lowest = np.full(self._snapshot.columns, level, np.int64)
-        np.minimum.at(lowest, self.of(Field.ROW, among), self.of(Field.PRIORITY, among))
-        numbers = yield from self._fewest(rows, among)
-        totals = level + OFFSET + (numbers - 1) * (lowest[rows] + OFFSET)
-        for at in np.lexsort((rows, numbers, totals)).tolist():
-            yield Ranked(int(rows[at]), Bound(violations, level, int(totals[at]), int(numbers[at])))
+        """Rank rows on which one pod is not enough, by what it costs at least."""
+        column_of = np.full(self._snapshot.columns, -1, np.intp)
+        column_of[rows] = np.arange(len(rows))
+        columns = column_of[self.of(Field.ROW, among)]
+        among, columns = among[columns >= 0], columns[columns >= 0]
+        pods, now = self._candidates(among, columns), self._now.take(rows)
+        yield None
+        of_cards = yield from least_of_several(now, self._snapshot, self._demand, pods, level)
+        # Evicting a pod whose allocation cannot be read frees more than what it holds.
+        unknown = self._has_mig[rows]
+        unknown[columns[self.of(Field.BLOCKS, among) > 0]] = True
+        of_cards.put(unknown, Ways.full((1,), 0))
+        least = dearer(self._at_least_two(columns, pods.priority, len(rows), level), of_cards)
+        for at in np.lexsort((rows, least.started, least.freed, least.priorities)).tolist():
+            if least.priorities[at] >= NEVER:
+                break
+            yield Ranked(int(rows[at]), Bound.of(violations, level, *(int(array[at]) for array in least)))
+
+    @staticmethod
+    def _at_least_two(columns: Rows, priorities: Int64Array, count: int, level: int) -> Ways:
+        """Return (row,): what a pod of this priority and another one cost at least."""
+        lowest = np.full(count, level, np.int64)
+        np.minimum.at(lowest, columns, priorities)
+        nothing = np.zeros(count, np.int64)
+        totals = level + OFFSET + lowest + OFFSET
+        return cost(totals, nothing + 2, (nothing, nothing, nothing), np.full(count, ANY_START))
+
+    def _candidates(self, among: Rows, columns: Rows) -> Candidates:
+        fields = (Field.POSITION, Field.PRIORITY, Field.SLOTS, Field.MEMORY, Field.CORES)
+        freed = (Field.FREED_SLOTS, Field.FREED_MEMORY, Field.FREED_CORES, Field.STARTED)
+        return Candidates(self.of(Field.POD, among), columns, *(self.of(field, among) for field in (*fields, *freed)))
 
     def _may_do_alone(self, entries: Rows) -> BoolArray:
         """Return (entry,): whether it may be enough that this pod goes.
 
-        Where fewer cards than a request wants have room for it, the pod must free another one.
+        Where fewer cards than a request wants have room for it, the pod must free the others.
         """
         may = np.ones(len(entries), np.bool_)
         if self._is_over_quota or not len(entries):
@@ -262,17 +300,21 @@ class _Question:
         # Entries of one pod stand together.
         pods = np.cumsum(np.diff(self.of(Field.POD, entries), prepend=-1) != 0) - 1
         always = (self.of(Field.BLOCKS, entries) > 0) | self._has_mig[rows]
-        for request in self._requests:
+        # What has room nowhere now must have it on the cards of this pod, all together.
+        freed = now.free_memory[positions, rows] + self.of(Field.MEMORY, entries)
+        may &= always | (np.bincount(pods, np.maximum(freed, 0))[pods] >= self._homeless[rows])
+        for request in dict.fromkeys(self._requests):
+            if not may.any():
+                break
             wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
-            freed = now.free_memory[positions, rows] + self.of(Field.MEMORY, entries)
-            helps = freed >= wanted[positions, rows]
+            cards = _cards_with_room(now, request, wanted)
+            helps = ~cards[positions, rows] & (freed >= wanted[positions, rows])
             helps &= now.free_cores[positions, rows] + self.of(Field.CORES, entries) >= request.cores
             helps &= now.free_slots[positions, rows] + self.of(Field.SLOTS, entries) >= 1
-            enough = _cards_with_room(now, request, wanted) >= request.count
-            may &= np.asarray(np.bincount(pods, helps) > 0)[pods] | enough[rows] | always
-        # What has room nowhere now must have it on the cards of this pod, all together.
-        freed = np.maximum(now.free_memory[positions, rows] + self.of(Field.MEMORY, entries), 0)
-        may &= always | (np.bincount(pods, freed)[pods] >= self._homeless[rows])
+            if request.cores >= EXCLUSIVE_CORES:
+                helps &= self.of(Field.SLOTS, entries) >= now.requested.slots[positions, rows]
+            enough = _count(cards)[rows] + np.bincount(pods, helps)[pods] >= request.count
+            may &= enough | always
         return may
 
     @cached_property
@@ -283,9 +325,9 @@ class _Question:
         for container in self._preemptor.pod.containers:
             for request in () if container.kind is ContainerKind.INIT else container.requests:
                 wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
-                least = np.where(now.nodes.present, wanted, _MOST_IN_ORDER).min(axis=0, initial=_MOST_IN_ORDER)
-                has_none = _cards_with_room(now, request, wanted) == 0
-                total += np.where(has_none & (least < _MOST_IN_ORDER), least * request.count, 0)
+                least = np.where(now.nodes.present, wanted, _MOST_MIB).min(axis=0, initial=_MOST_MIB)
+                has_none = ~_cards_with_room(now, request, wanted).any(axis=0)
+                total += np.where(has_none & (least < _MOST_MIB), least * request.count, 0)
         return total
 
     @cached_property
@@ -294,57 +336,16 @@ class _Question:
         found: BoolArray = np.any(self._snapshot.nodes.layout > 0, axis=0)
         return found
 
-    def _fewest(self, rows: Rows, among: Rows) -> Generator[None, None, Int64Array]:
-        """Return (row,): how many pods have to go at least, two or more."""
-        fewest = np.full(len(rows), 2, np.int64)
-        if self._is_over_quota:
-            return fewest
-        now, devices = self._now, self._snapshot.devices
-        unknown = self._has_mig.copy()
-        unknown[self.of(Field.ROW, among)[self.of(Field.BLOCKS, among) > 0]] = True
-        cells, never = self.of(Field.POSITION, among) * now.columns + self.of(Field.ROW, among), len(among) + 2
-        for request in dict.fromkeys(self._requests):
-            wanted = np.broadcast_to(np.asarray(wanted_memory(now, request)), now.free_memory.shape)
-            missing = wanted - now.free_memory, request.cores - now.free_cores, (1 - now.free_slots).astype(np.int64)
-            needs = np.zeros(now.free_memory.shape, np.int64)
-            for lacking, field in zip(missing, (Field.MEMORY, Field.CORES, Field.SLOTS), strict=True):
-                if (lacking > 0).any():
-                    needs = np.maximum(needs, _most_freeing(cells, self.of(field, among), lacking, never))
-                    yield
-            needs = np.sort(np.where(now.nodes.present, needs, never)[:, rows], axis=0)
-            fewest = np.maximum(fewest, np.where(unknown[rows], 2, needs[min(request.count, devices) - 1]))
-        largest = np.where(now.nodes.present, now.nodes.memory, 1).max(axis=0, initial=1)
-        cards = -(-self._homeless // largest)
-        _, widths = np.unique(self.of(Field.POD, among), return_counts=True)
-        pods = -(-cards[rows] // int(widths.max(initial=1)))
-        return np.maximum(fewest, np.where(unknown[rows], 2, pods))
 
-
-def _cards_with_room(state: View, request: DeviceRequest, wanted: Int64Array) -> Int64Array:
-    """Return (column,): the cards that may take a row of the request as they are."""
+def _cards_with_room(state: View, request: DeviceRequest, wanted: Int64Array) -> BoolArray:
+    """Return (device, column): the cards that may take a row of the request as they are."""
     cards = state.requested.usable & (state.free_memory >= wanted) & (state.free_cores >= request.cores)
     if request.cores >= EXCLUSIVE_CORES:
         cards &= state.requested.slots == 0
+    return cards
+
+
+def _count(cards: BoolArray) -> Int64Array:
+    """Return (column,): how many they are."""
     counts: Int64Array = np.add.reduce(cards, axis=0, dtype=np.int64)
     return counts
-
-
-def _most_freeing(cells: Rows, amounts: Int64Array, missing: Int64Array, never: int) -> Int64Array:
-    """Return (device, column): how many pods of a card, those that free most first, free what is missing there.
-
-    `cells`, `amounts`: the card of each entry, and what it frees. `never`: the answer where not even all of them do.
-    """
-    lacking, needs = missing.reshape(-1), np.zeros(missing.size, np.int64)
-    most = min(int(amounts.max(initial=0)), _MOST_IN_ORDER)
-    order = np.argsort(cells * (most + 1) + most - np.minimum(amounts, most), kind="stable")
-    cells, amounts = cells[order], amounts[order]
-    total = np.bincount(cells, amounts, missing.size)
-    first = np.searchsorted(cells, cells)
-    sums = np.cumsum(amounts)
-    so_far = sums - (sums - amounts)[first]
-    needs[lacking > 0] = 1
-    short = so_far < lacking[cells]
-    # One more than those that together free too little.
-    np.maximum.at(needs, cells[short], (np.arange(len(cells)) - first)[short] + 2)
-    needs[(lacking > 0) & (total < lacking)] = never
-    return needs.reshape(missing.shape)

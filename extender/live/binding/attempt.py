@@ -13,6 +13,7 @@ conflict costs a read and another try, and a lost answer costs a read.
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -35,6 +36,14 @@ _WAIT_SHARE = 0.8
 #: Share of httpTimeout after which a bind always answers.
 _ANSWER_SHARE = 0.95
 _TRIES = 3
+
+
+Recheck = Callable[[str, float], Awaitable[str]]
+"""A node and seconds -> why it is not known who holds what there; "" if it is."""
+
+
+async def _nothing_to_recheck(_: str, __: float) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,8 @@ class BindAttempts:
         self._leadership = leadership
         self._settling = settling
         self._settings = settings
+        self.recheck: Recheck = _nothing_to_recheck
+        """Looks at what the watch may not have shown yet, before cards are chosen; returns why it cannot."""
 
     async def bind(self, args: BindingArgs) -> str:
         """Bind a pod; returns "" when it is on that node with its cards, else why not."""
@@ -171,11 +182,11 @@ class BindAttempts:
     async def _write_until_decided(self, pod: Pod, attempt: _Attempt) -> str:
         """Fit, assume and write the Binding; a pod that has changed in between is read and tried again."""
         for _ in range(_TRIES):
+            unseen = await self.recheck(attempt.node, attempt.left()) if pod.asks else ""
             left = min(attempt.left(), self._settings.write_seconds)
-            if left <= 0:
-                return f"Timeout: no time was left to bind; {_AGAIN}"
-            if not self._leadership.may_write(left):
-                return _NOT_LEADER
+            why_not = unseen or self._why_no_write(left)
+            if why_not:
+                return why_not
             booked = self._assume(pod, attempt)
             if isinstance(booked, str):
                 return booked
@@ -194,6 +205,12 @@ class BindAttempts:
                 return again
             pod = again
         return f"Conflict: the pod keeps changing; {_AGAIN}"
+
+    def _why_no_write(self, left: float) -> str:
+        """Return why no write of so many seconds may begin now; "" if one may."""
+        if left <= 0:
+            return f"Timeout: no time was left to bind; {_AGAIN}"
+        return "" if self._leadership.may_write(left) else _NOT_LEADER
 
     # -- fitting --------------------------------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from accounting.pod_state import PodState
 from extender.cluster import Cluster
 from extender.kube.client import KubeClient
-from extender.live.binding.attempt import BindAttempts, BindSettings
+from extender.live.binding.attempt import BindAttempts, BindSettings, Recheck
 from extender.live.binding.reader import PodReader
 from extender.live.binding.rereading import Rereading
 from extender.live.binding.settling import Settling
 from extender.live.binding.writer import BindingWriter
+from extender.live.lanes import Lanes
 from extender.live.leading import Leadership
 from extender.live.locks import FairQueue, NodeLocks
 from extender.live.watching import PodInformer
@@ -51,6 +52,8 @@ class Binder:
         unix_time: Callable[[], float] = time.time,
     ) -> None:
         self.counts = BindCounts()
+        self.lanes = Lanes()
+        """Maintenance that gives way to binds."""
         self._cluster = cluster
         self._locks = locks
         self.reader = PodReader(client, cluster, informer)
@@ -87,6 +90,17 @@ class Binder:
             logger().error("binds are not settled", binds=len(pending), locks_released=unlocked)
         return not pending and unlocked
 
+    def recheck_by(self, recheck: Recheck) -> None:
+        """Let each bind look at something before it chooses cards."""
+        self._attempts.recheck = recheck
+
+    def claim_given(self, uid: str) -> None:
+        """Note that DRA has given devices to a claim of a pod, whose status may name it now."""
+        record, pod = self._cluster.cache.pods.get(uid), self._cluster.registry.kept_pod(uid)
+        # A pod whose cards are known by its annotation was not served by a claim.
+        if record is not None and pod is not None and (record.blocks is not None or pod.raw):
+            self._rereading.begin(uid)
+
     @property
     def unanswered(self) -> int:
         """Bindings so far that got no answer."""
@@ -112,8 +126,9 @@ class Binder:
     async def _bind(self, args: BindingArgs) -> str:
         self.counts.in_flight += 1
         try:
-            async with self._queue.wait(args.PodUID):
-                error = await self._attempts.bind(args)
+            with self.lanes.bind():
+                async with self._queue.wait(args.PodUID):
+                    error = await self._attempts.bind(args)
         finally:
             self.counts.in_flight -= 1
         self._read_unlisted(args.PodUID)

@@ -8,7 +8,7 @@ bounded time, and says so if it could not finish; the event loop is never blocke
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -64,9 +64,17 @@ class Comparison:
 class Comparer:
     """Compares all views of one cluster. Callers that ask at the same time share one comparison."""
 
-    def __init__(self, client: KubeClient, views: Sequence[View], settings: CompareSettings | None = None) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        views: Sequence[View],
+        settings: CompareSettings | None = None,
+        further: Callable[[], Sequence[View]] = tuple,
+    ) -> None:
+        """`further`: returns the views of what is served and may be read now."""
         self._client = client
         self._views = views
+        self._further = further
         self._settings = settings or CompareSettings()
         self._running: asyncio.Task[Comparison] | None = None
 
@@ -85,7 +93,7 @@ class Comparer:
         found = Comparison()
         try:
             async with asyncio.timeout(self._settings.limit_seconds):
-                for view in self._views:
+                for view in (*self._views, *self._further()):
                     await self._compare_view(view, found)
         except TimeoutError:
             found.why_incomplete = f"not ended within {self._settings.limit_seconds:g} s"
@@ -142,7 +150,8 @@ class Comparer:
         path = view.path_of(identity, value)
         if path is None:
             return value
-        answer = await self._client.request("GET", path, timeout_seconds=self._settings.request_seconds)
+        query, seconds = view.query_of(identity, value), self._settings.request_seconds
+        answer = await self._client.request("GET", path, query=query, timeout_seconds=seconds)
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return view.read_again(identity, answer.body) if isinstance(answer, Answer) and answer.ok else value

@@ -48,6 +48,9 @@ class View(Protocol):
     def path_of(self, identity: str, value: Any) -> str | None:  # noqa: ANN401 - a value of this view
         """Return the path at which the object can be read alone; None if its name is no longer known."""
 
+    def query_of(self, identity: str, value: Any) -> Mapping[str, str] | None:  # noqa: ANN401 - a value of this view
+        """Return the query that goes with `path_of`."""
+
     def read_again(self, identity: str, body: bytes) -> Any:  # noqa: ANN401 - a value of this view
         """Return the object in the answer to a read of `path_of`."""
 
@@ -112,6 +115,9 @@ class PodView:
             return None
         namespace, _, name = known.key.partition("/")
         return api_path(PODS, name, namespace=namespace)
+
+    def query_of(self, identity: str, value: _PodValue | None) -> None:
+        """Nothing."""
 
     def read_again(self, identity: str, body: bytes) -> _PodValue | None:
         """The pod, unless another one has its name now."""
@@ -203,6 +209,9 @@ class NodeView:
         """By name."""
         return api_path(NODES, identity)
 
+    def query_of(self, identity: str, value: Node | None) -> None:
+        """Nothing."""
+
     def read_again(self, identity: str, body: bytes) -> Node | None:  # noqa: ARG002 - the protocol's argument
         """The node."""
         seen = self.read(body)
@@ -270,6 +279,9 @@ class QuotaView:
     def path_of(self, identity: str, value: Json | None) -> str | None:  # noqa: ARG002 - the protocol's argument
         """All quotas of the namespace."""
         return api_path(RESOURCE_QUOTAS, namespace=identity)
+
+    def query_of(self, identity: str, value: Json | None) -> None:
+        """Nothing."""
 
     def read_again(self, identity: str, body: bytes) -> Json | None:
         """The namespace's limits."""

@@ -8,7 +8,9 @@ from extender.live.watching.claim_sinks import ResourceClaimSink, ResourceSliceS
 from extender.live.watching.class_sink import DeviceClassSink
 from extender.live.watching.dra import DRA_RESOURCES, dra_reflectors, dra_sinks
 from extender.live.watching.facts import Facts, NodeFacts, node_facts
+from extender.live.watching.fresh_claims import FreshClaims
 from extender.live.watching.handshakes import HandshakeKeeper
+from extender.live.watching.hold_sink import HoldSink, hold_reflectors, hold_resource
 from extender.live.watching.informer import PodInformer
 from extender.live.watching.overcommit import OvercommitReporter
 from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
@@ -20,7 +22,9 @@ __all__ = [
     "BudgetSink",
     "DeviceClassSink",
     "Facts",
+    "FreshClaims",
     "HandshakeKeeper",
+    "HoldSink",
     "NodeFacts",
     "NodeSink",
     "OvercommitReporter",
@@ -32,6 +36,8 @@ __all__ = [
     "VmiSink",
     "dra_reflectors",
     "dra_sinks",
+    "hold_reflectors",
+    "hold_resource",
     "node_facts",
     "vmi_reflectors",
 ]

@@ -3,6 +3,9 @@
 It must not do I/O. Invariant: one object that does not decode changes nothing, and what is known of it stays.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
 from extender.cluster import ResourceClaims
@@ -17,8 +20,21 @@ class ResourceClaimSink:
     """ResourceClaims by UID."""
 
     def __init__(self, claims: ResourceClaims) -> None:
+        self.versions: dict[str, str] = {}
+        """By UID, of every claim."""
         self._claims = claims
+        self._gone: list[set[str]] = []
         self._decoder = msgspec.json.Decoder(resource_v1.ResourceClaim)
+
+    @contextmanager
+    def deletions_noted(self) -> Iterator[set[str]]:
+        """Collect the UIDs of claims that are deleted while the block runs."""
+        gone = set[str]()
+        self._gone.append(gone)
+        try:
+            yield gone
+        finally:
+            self._gone = [each for each in self._gone if each is not gone]
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one claim."""
@@ -28,7 +44,7 @@ class ResourceClaimSink:
             uid = name_of(raw).uid
             logger().error("resourceclaim does not decode", uid=uid, why=str(error))
             if uid and change is Change.DELETED:
-                self._claims.remove(uid)
+                self._remove(uid)
             return Taken(uid)
         meta = wire.metadata
         if meta is None or not meta.uid:
@@ -37,15 +53,22 @@ class ResourceClaimSink:
         if is_misnamed("resourceclaim", meta):
             return Taken(meta.uid, meta.resourceVersion)
         if change is Change.DELETED:
-            self._claims.remove(meta.uid)
+            self._remove(meta.uid)
         else:
+            self.versions[meta.uid] = meta.resourceVersion or ""
             self._claims.put(convert_claim(wire))
         return Taken(meta.uid, meta.resourceVersion)
 
     def replaced(self, identities: set[str]) -> None:
         """Give up every claim that a list did not name."""
-        for uid in sorted(self._claims.uids() - identities):
-            self._claims.remove(uid)
+        for uid in sorted((self._claims.uids() | self.versions.keys()) - identities):
+            self._remove(uid)
+
+    def _remove(self, uid: str) -> None:
+        self.versions.pop(uid, None)
+        for gone in self._gone:
+            gone.add(uid)
+        self._claims.remove(uid)
 
 
 class ResourceSliceSink:

@@ -37,10 +37,14 @@ def dra_sinks(cluster: Cluster) -> dict[str, Sink]:
 
 
 def dra_reflectors(
-    client: KubeClient, cluster: Cluster, settings: ReflectorSettings, journaled: Callable[[Sink, str], Sink]
+    client: KubeClient,
+    cluster: Cluster,
+    settings: ReflectorSettings,
+    journaled: Callable[[Sink, str], Sink],
+    sinks: dict[str, Sink] | None = None,
 ) -> list[OptionalReflector]:
-    """Return what lists and watches. `journaled`: wraps the sink of a kind."""
+    """Return what lists and watches. `journaled`: wraps the sink of a kind. `sinks`: as of `dra_sinks`."""
     return [
         OptionalReflector(client, DRA_RESOURCES[kind], journaled(sink, kind), settings)
-        for kind, sink in dra_sinks(cluster).items()
+        for kind, sink in (sinks or dra_sinks(cluster)).items()
     ]

@@ -7,7 +7,15 @@ each step means. Invariant: nothing of a bound pod that has not changed is read 
 
 from accounting.pod import Pod
 from extender.cluster import Cluster, Heard, pod_facts
-from extender.convert import allocation_of, convert_without_rows, held_or_rows, rows_text, scheduler_keys
+from extender.convert import (
+    allocation_of,
+    claimed_requests,
+    convert_without_rows,
+    held_or_rows,
+    rows_text,
+    scheduler_keys,
+    without_claimed,
+)
 from extender.wire import core_v1, watched
 
 
@@ -15,6 +23,7 @@ class PodInformer:
     """Records pods in one cluster's registry."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self._claims = cluster.resource_claims
         self._registry = cluster.registry
         self._settings = cluster.settings
         self._keys = frozenset(scheduler_keys(cluster.settings.vendors))
@@ -34,6 +43,8 @@ class PodInformer:
         # Only the Binding says which cards a pod holds.
         is_bound = wire.spec is not None and bool(wire.spec.nodeName)
         pod = convert_without_rows(wire, settings, rows_text(wire, settings) if is_bound else "")
+        if is_bound:
+            pod = self._without_claimed(wire, pod)
         heard = Heard.READ if by_read else Heard.WATCH
         rows = allocation_of(pod, pod.allocation_text, settings) if by_read else None
         if not registry.tell_again(pod, heard):
@@ -44,3 +55,12 @@ class PodInformer:
             registry.tell(pod, heard, held)
         registry.note_facts(pod.uid, pod_facts(wire, self._keys), heard)
         return pod.with_allocation(rows) if by_read else pod
+
+    def _without_claimed(self, wire: watched.AnyPod, pod: Pod) -> Pod:
+        """Return a pod without what a claim of its own has been given for it, which that claim counts."""
+        claim, served = claimed_requests(wire)
+        if not claim or not self._claims.is_given(claim, pod.uid):
+            return pod
+        left = convert_without_rows(without_claimed(wire, served), self._settings, pod.allocation_text)
+        # The API server's quota charges the pod all the same.
+        return left._replace(api_charge=pod.api_charge)

@@ -16,6 +16,7 @@ class ObjectName(msgspec.Struct):
     uid: str | None = None
     namespace: str | None = None
     name: str | None = None
+    resourceVersion: str | None = None  # noqa: N815 - as JSON has it
 
 
 class _Object(msgspec.Struct):

@@ -41,6 +41,7 @@ _LISTS: Final = (
     "quotas",
     "decisions",
     "claims",
+    "holds",
     "usage",
     "options",
     "summary",

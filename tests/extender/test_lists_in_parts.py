@@ -32,7 +32,7 @@ OBJECTS = [
 ]
 
 
-LISTS = ("nodes", "pods", "claims", "verify", "quotas", "decisions", "usage", "usage/records")
+LISTS = ("nodes", "pods", "claims", "holds", "verify", "quotas", "decisions", "usage", "usage/records")
 _CHECKS = (
     "not_a_server_error",
     "status_code_conformance",

@@ -69,28 +69,28 @@ def run(nodes: int, objects: int) -> dict[str, float]:
     pods, vmis, claims = PodSink(cluster, PodInformer(cluster)), VmiSink(cluster), dra_sinks(cluster)["ResourceClaim"]
     numbers, found = range(objects), dict[str, float]()
 
-    def both(make: Callable[[int, bool], Json]) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
-        return [_text(make(number, False)) for number in numbers], [_text(make(number, True)) for number in numbers]
+    def both(make: Callable[[int, int], Json]) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
+        return [_text(make(number, 0)) for number in numbers], [_text(make(number, 1)) for number in numbers]
 
     def place(number: int) -> tuple[str, str]:
         name = names[number % nodes]
         return name, f"GPU-{name}-{number // nodes % 8}"
 
-    def shared_pod(number: int, other: bool) -> Json:  # noqa: FBT001 - one of two states
+    def shared_pod(number: int, other: int) -> Json:
         made = bound(f"p{number}", *place(number), 1000)
-        made["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(other)}]}
+        made["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": ("False", "True")[other]}]}
         return made
 
-    def claim(number: int, other: bool) -> Json:  # noqa: FBT001 - one of two states
+    def claim(number: int, other: int) -> Json:
         name, uuid = place(number)
         device = f"gpu-{(int(uuid.rpartition('-')[2]) + other) % 8}"
         return dra.resource_claim(f"c{number}", dra.result(device, pool=name), node=name)
 
-    def machine(number: int, other: bool) -> Json:  # noqa: FBT001 - one of two states
+    def machine(number: int, other: int) -> Json:
         listed = [f"uid-r{number}"] if other else []
         return vmi(f"v{number}", listed, units=1, node=names[number % nodes])
 
-    def whole_pod(number: int, other: bool) -> Json:  # noqa: FBT001 - one of two states
+    def whole_pod(number: int, other: int) -> Json:
         made = raw_pod(f"r{number}", 1 + other, vmi=f"v{number}", node=names[number % nodes])
         made["status"] = {"phase": "Running"}
         return made

@@ -319,14 +319,15 @@ class RawDevices:
 
     def put_vmi(self, vmi: VirtualMachineInstance) -> bool:
         """Record a VMI as it is now; returns whether anything follows from what is new."""
-        before = self._vmis.get(vmi.key)
+        key = vmi.key
+        before = self._vmis.get(key)
         if before == vmi:
             return False
-        self._vmis[vmi.key] = vmi
+        self._vmis[key] = vmi
         self._launchers.put(vmi)
         if self._derives:
-            kept = self._holds.get(vmi.key, ())
-            self.put_holds(vmi.key, still_held(vmi, before, kept) if self._decides else holds_of(vmi))
+            kept = self._holds.get(key, ())
+            self.put_holds(key, still_held(vmi, before, kept) if self._decides else holds_of(vmi))
         self._count_all(vmi.active_pods if before is None else vmi.active_pods | before.active_pods)
         return True
 

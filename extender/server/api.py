@@ -202,7 +202,7 @@ def _pod_place(entry: Json) -> list[str]:
 
 
 def _hold_place(entry: Json) -> list[str]:
-    return entry["vmi"].split("/", 1)
+    return str(entry["vmi"]).split("/", 1)
 
 
 def _claim_place(entry: Json) -> list[str]:

@@ -61,6 +61,12 @@ class PodInformer:
         claim, served = claimed_requests(wire)
         if not claim or not self._claims.is_given(claim, pod.uid):
             return pod
-        left = convert_without_rows(without_claimed(wire, served), self._settings, pod.allocation_text)
+        own: watched.AnyPod
+        # The two forms of a pod have a type each.
+        if isinstance(wire, watched.Pod):  # noqa: SIM108 - see above
+            own = without_claimed(wire, served)
+        else:
+            own = without_claimed(wire, served)
+        left = convert_without_rows(own, self._settings, pod.allocation_text)
         # The API server's quota charges the pod all the same.
         return left._replace(api_charge=pod.api_charge)

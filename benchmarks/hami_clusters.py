@@ -104,9 +104,9 @@ def _pod(random: Random, number: int, node: str) -> tuple[Json, list[Json]]:
     """A pod as it is, and as it was."""
     version = random.choice(tuple(Version))
     text = json.dumps(written_pod(random, version).manifest)
-    made: Json = json.loads(text.replace("NVIDIA-", f"GPU-{node}-").replace("DCU-", f"DCU-{node}-"))
+    found: Json = json.loads(text.replace("NVIDIA-", f"GPU-{node}-").replace("DCU-", f"DCU-{node}-"))
     state = random.choices(tuple(_STATES), tuple(_STATES.values()))[0]
-    made = {"apiVersion": "v1", "kind": "Pod"} | made
+    made: Json = {"apiVersion": "v1", "kind": "Pod", **found}
     made["metadata"] |= {"name": f"p{number}", "uid": f"uid-{number}"}
     made["metadata"]["annotations"] |= {_NODE: node, _WRITER: version.value, _STATE: state}
     made["spec"]["nodeName"] = node

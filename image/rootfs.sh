@@ -52,7 +52,8 @@ find "$app" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o
 (cd "$target" && rm -rf usr/bin/c_rehash usr/bin/deb* usr/bin/dpkg* usr/bin/openssl usr/bin/py3* usr/bin/tar usr/bin/update-* \
     usr/sbin usr/share/perl5 usr/share/debconf usr/share/dpkg usr/share/python3 usr/lib/*/gconv usr/lib/*/libdb-5.3.so \
     usr/lib/*/perl* usr/share/pixmaps usr/share/polkit-1 usr/lib/python3/dist-packages usr/lib/python3.*/pydoc_data \
-    usr/lib/python3.*/test opt/gpu-extender/numpy/distutils opt/gpu-extender/numpy/f2py)
+    usr/lib/python3.*/test etc/alternatives etc/cron.daily etc/debconf.conf etc/dpkg etc/logrotate.d etc/rmt usr/lib/mime \
+    usr/lib/systemd usr/libexec/dpkg usr/share/bash-completion usr/share/bug usr/share/lintian opt/gpu-extender/numpy/distutils opt/gpu-extender/numpy/f2py)
 # Symbols that only a debugger reads. numpy's libraries come without.
 find "$app" -name '*.so*' -not -path '*/numpy*' -exec strip --strip-unneeded {} +
 rm -rf "$app/bin" "$target/var/cache" "$target/var/lib/apt" "$target/var/lib/dpkg" "$target/usr/share/ca-certificates" \

@@ -60,7 +60,8 @@ def build(path: Path, context: Path, work: Path) -> Image:
         elif word == "RUN":
             _run(text, stage)
         elif word == "ENV" and scratch:
-            image.environment.update(each.split("=", 1) for each in text.split())
+            parts = (each.partition("=") for each in text.split())
+            image.environment.update({name: value for name, _, value in parts})
         elif word == "USER" and scratch:
             image = image._replace(user=text)
         elif word == "ENTRYPOINT" and scratch:

@@ -9,6 +9,7 @@ import json
 import subprocess
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ class Cluster:
     async def all_count_alike(self) -> None:
         """Wait until every replica says of every card what the audit says."""
         for each in self.replicas:
-            await until(lambda each=each: self._counts_as_the_audit(each))
+            await until(partial(self._counts_as_the_audit, each))
         assert self.audit.overcommitted == []
 
     async def _counts_as_the_audit(self, replica: Replica) -> bool:

@@ -17,6 +17,7 @@ from accounting.answers.preemption import (
     Standing,
     Victims,
     preempt,
+    preempting,
 )
 from accounting.mig_profiles import MigInstance, MigProfile
 from accounting.node import Device, Node
@@ -283,7 +284,12 @@ def test_an_instance_on_a_card_in_mig_mode_makes_room_for_another() -> None:
 def test_many_pods_on_a_node_are_decided_in_bounded_steps() -> None:
     cards = [make_device(f"GPU-{i}", index=i, memory=80000, slots=10) for i in range(8)]
     pods = [on(f"p{i:02}", (f"GPU-{i % 8}", 7000 + i, 0)) for i in range(80)]
-    found = ask(make_node(devices=cards), [resident(pod, i) for i, pod in enumerate(pods)], pods, wants(40000, count=8))
+    node, residents = make_node(devices=cards), [resident(pod, i) for i, pod in enumerate(pods)]
+    found = ask(node, residents, pods, wants(40000, count=8))
     assert isinstance(found, Victims)
     assert found.limited
     assert len(found.pods) == 40
+    snapshot = make_cache([node], pods).snapshot()
+    occupied = Occupied("n1", snapshot.rows["n1"], make_cache([node]).positions("n1"), tuple(residents))
+    # 4,096 sets, at most 256 of them in a step.
+    assert sum(1 for _ in preempting(snapshot, wants(40000, count=8), [Offer(occupied)])) > 16

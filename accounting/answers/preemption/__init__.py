@@ -8,7 +8,7 @@ from accounting.answers.preemption.choice import Choice, Chosen, choose
 from accounting.answers.preemption.node_search import NoVictims, Offer, Outcome
 from accounting.answers.preemption.nominated import beside_kept, kept_for
 from accounting.answers.preemption.order import Cost, cost_of, violations
-from accounting.answers.preemption.preempt import preempt
+from accounting.answers.preemption.preempt import preempt, preempting
 from accounting.answers.preemption.search import Victims
 from accounting.answers.preemption.table import VictimTable
 
@@ -31,5 +31,6 @@ __all__ = [
     "kept_for",
     "leaving_for",
     "preempt",
+    "preempting",
     "violations",
 ]

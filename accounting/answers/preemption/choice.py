@@ -2,8 +2,8 @@
 
 Why it exists: where kube-scheduler never asks, nobody names nodes, so the cheapest set of all is wanted. It must not
 evict. Invariants: of all nodes the answer is the one with the cheapest set, up to the number of nodes that are
-searched; where waiting is enough on any of those, nobody has to go; between two steps the state may change, and the
-search judges what is then.
+searched; where waiting is enough on any of those, nobody has to go; between two steps the state may change, and a node
+is judged as it is when its search begins.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from accounting.answers.preemption.candidates import Preemptor
 from accounting.answers.preemption.node_search import NoVictims, Offer
-from accounting.answers.preemption.preempt import preempt
+from accounting.answers.preemption.preempt import preempting
 from accounting.answers.preemption.ranking import Ranked, rank
 from accounting.answers.preemption.search import Victims
 from accounting.answers.preemption.table import VictimTable
@@ -75,13 +75,13 @@ def choose(
         if effort < at_once:
             continue
         yield
-        found = _searched(preemptor, batch, look, allowed)
+        found = yield from _searched(preemptor, batch, look, allowed)
         if found is NoVictims.WAIT:
             return NoVictims.WAIT
         at_once, batch, effort = _AT_ONCE, [], 0
         best = _cheaper(best, found)
     yield
-    found = _searched(preemptor, batch, look, allowed)
+    found = yield from _searched(preemptor, batch, look, allowed)
     if found is NoVictims.WAIT:
         return NoVictims.WAIT
     return _cheaper(best, found) or NoVictims.NOT_ENOUGH
@@ -98,13 +98,14 @@ def _cheaper(best: Chosen | None, found: Chosen | NoVictims) -> Chosen | None:
     return found._replace(limited=best is not None and best.limited)
 
 
-def _searched(preemptor: Preemptor, rows: Sequence[int], look: Look, allowed: Sequence[int]) -> Chosen | NoVictims:
+def _searched(preemptor: Preemptor, rows: Sequence[int], look: Look, allowed: Sequence[int]) -> Choice:
     """Return the cheapest set on some nodes; WAIT if on one of them waiting is enough."""
     if not rows:
         return NoVictims.NOT_ENOUGH
     now, offers = look(rows)
     best: Chosen | None = None
-    for offer, outcome in zip(offers, preempt(now, preemptor, offers, allowed), strict=True):
+    outcomes = yield from preempting(now, preemptor, offers, allowed)
+    for offer, outcome in zip(offers, outcomes, strict=True):
         if outcome is NoVictims.WAIT:
             return NoVictims.WAIT
         if isinstance(outcome, Victims):

@@ -6,7 +6,7 @@ may be evicted are victims (`candidates`); an offered victim is spared only wher
 beside it (`node_resources`); the set is the cheapest by `order`, up to the bound of `search`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
@@ -35,6 +35,19 @@ def preempt(
     `allowed`: disruptions that each PodDisruptionBudget allows, by its number. An offered UID that is not known on the
     node is in no set, because it is always evicted.
     """
+    steps = preempting(snapshot, preemptor, offers, allowed)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            outcomes: list[Outcome] = end.value
+            return outcomes
+
+
+def preempting(
+    snapshot: Snapshot, preemptor: Preemptor, offers: Sequence[Offer], allowed: Sequence[int] = ()
+) -> Generator[None, None, list[Outcome]]:
+    """Do the same step by step: a node with many pods takes some tenths of a second. Yields where others may run."""
     most = max(_FEWEST_SETS, min(MOST_SETS, _MOST_SETS_IN_ALL // max(len(offers), 1)))
     searches = [NodeSearch(snapshot, preemptor, offer, allowed, most) for offer in offers]
     waiting = [node for node in searches if node.begin()]
@@ -45,6 +58,8 @@ def preempt(
             together.append(waiting.pop())
             columns += len(together[-1].asked)
         waiting += _judged(snapshot, preemptor, together)
+        if waiting:
+            yield
     return [node.outcome for node in searches]
 
 

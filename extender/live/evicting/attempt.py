@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from accounting.answers.preemption import NodePod, NoVictims, Offer, Outcome, Victims, leaving_for, preempt
+from accounting.answers.preemption import NodePod, NoVictims, Offer, Outcome, Victims, leaving_for, preempting
 from accounting.pod import Pod, Preempting
 from accounting.pod_state import PodState
 from extender.cluster import Cluster
@@ -82,7 +82,10 @@ class Attempt:
                 return end
             if not self._parts.writer.is_leading():
                 return None
-            outcome = self._judged()
+            outcome = await self._judged()
+            if self._ended(loop.time()) is not None:
+                # The judgement of a node with many pods takes a while.
+                continue
             if outcome in (NoVictims.NOT_ENOUGH, NoVictims.PROTECTED):
                 self.why = "the pod would not fit there any more, whoever went"
                 return End.USELESS
@@ -106,8 +109,8 @@ class Attempt:
             return End.TIMEOUT
         return None
 
-    def _judged(self) -> Outcome:
-        """Return who has to go now."""
+    async def _judged(self) -> Outcome:
+        """Return who has to go now, giving the loop to others again and again."""
         cluster, pod = self._parts.cluster, self._pod
         occupied = cluster.residents.occupied(self.node)
         if occupied is None or cluster.cache.state(pod.uid) is not None:
@@ -116,7 +119,14 @@ class Attempt:
         occupied = leaving_for(occupied, [(pod.info.priority, self._evicted)])
         preemptor = preemptor_of(cluster, pod, plain=False)
         offer = Offer(occupied, (), cluster.nominations.before(preemptor, self.node))
-        return preempt(cluster.cache.snapshot(), preemptor, [offer], cluster.residents.budgets.allowed)[0]
+        steps = preempting(cluster.cache.snapshot(), preemptor, [offer], cluster.residents.budgets.allowed)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                outcomes: list[Outcome] = end.value
+                return outcomes[0]
+            await asyncio.sleep(0)
 
     def _may_evict(self, now: float) -> bool:
         limits = self._parts.limits

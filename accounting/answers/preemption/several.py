@@ -8,7 +8,7 @@ about by themselves. Room is made on each card by itself, in the cheapest way: n
 only their number and what they must free at least are known. That is right for pods on one card each; a set with a pod
 on several cards costs at least that pod and another one.
 
-    for each sum of requests that may be on one card (`_Load`): what does room for it cost on each card? (`_on_cards`)
+    for each sum of requests that may be on one card (`_Load`): what does room for it cost on each card? (`_Cards.ways`)
     card after card: what does it cost to have placed so many requests of each kind? (`_placed`)
 """
 

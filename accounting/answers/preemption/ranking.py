@@ -49,8 +49,9 @@ class Bound(NamedTuple):
     @classmethod
     def of(cls, violations: int, highest: int, priorities: int, freed: int, started: int) -> "Bound":
         """Return the bound of several victims by the numbers of `Ways`."""
-        total, number, *amounts = unpacked(priorities, freed, started)
-        return cls(violations, highest, total, number, _Freed(*amounts, uid=-1))
+        least = unpacked(priorities, freed, started)
+        amounts = _Freed(least.slots, least.memory, least.cores, least.started, uid=-1)
+        return cls(violations, highest, least.total, least.number, amounts)
 
     def is_above(self, cost: Cost) -> bool:
         """Whether every set with this bound costs more than one with that cost."""

@@ -8,7 +8,7 @@ about by themselves. Room is made on each card by itself, in the cheapest way: n
 only their number and what they must free at least are known. That is right for pods on one card each; a set with a pod
 on several cards costs at least that pod and another one.
 
-    for each sum of requests that may be on one card (`_Load`): what does room for it cost on each card? (`_on_cards`)
+    for each sum of requests that may be on one card (`_Load`): what does room for it cost on each card? (`_Cards.ways`)
     card after card: what does it cost to have placed so many requests of each kind? (`_placed`)
 """
 
@@ -124,7 +124,8 @@ class _Load(NamedTuple):
 
     numbers: tuple[int, ...]
     """How many of each kind."""
-    memory: Int64Array | int
+    memory: Int64Array
+    """One number, or one for each card."""
     cores: int
     slots: int
     is_alone: bool
@@ -162,8 +163,8 @@ class _Cards:
             )
             if not slots or (slots > 1 and (is_alone or percent > self._largest[1])):
                 continue
-            mib = sum((n * each for n, each in zip(numbers, memory, strict=True) if n), np.int64(0))
-            if slots == 1 or np.min(mib) <= self._largest[0]:
+            mib = np.asarray(sum(n * each for n, each in zip(numbers, memory, strict=True) if n), np.int64)
+            if slots == 1 or mib.min() <= self._largest[0]:
                 found.append(_Load(numbers, mib, percent, slots, is_alone))
         return found
 
@@ -196,7 +197,7 @@ class _Cards:
     def _lacks(self, load: _Load) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return (device, column) each: missing slots, MiB and cores."""
         now = self.now
-        memory = np.broadcast_to(np.asarray(load.memory), now.free_memory.shape) - now.free_memory
+        memory = np.broadcast_to(load.memory, now.free_memory.shape) - now.free_memory
         # A card whose cores are all requested takes nobody.
         cores = np.maximum(load.cores, (now.nodes.cores > 0) & (load.slots == 1)) - now.free_cores
         slots = load.slots - now.free_slots.astype(np.int64)

@@ -7,6 +7,7 @@ stream knows the newest state of every node.
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from accounting.holders import VmiKey
+from accounting.pod import Pod
 from extender.server.page import Feed
 from extender.server.page.rows import BLOCKED, EXCLUSIVE, FIELDS, ORPHANED, OVERCOMMITTED
 from extender.server.turns import Turns
@@ -164,6 +166,19 @@ async def test_a_node_is_told_again_when_its_whole_devices_change_hands() -> Non
         events = await stream(client, 1, mark, ("nodes",))
     assert lines(events).keys() == {"n1"}
     assert lines(events)["n1"]["r"][0][2:6] == [4, 0, 0, 0]
+
+
+def test_the_pods_that_wait_are_the_same_in_steps() -> None:
+    waits = [pod(f"q{number}", [container("main", asks(1, 5000))]) for number in (2, 1)]
+    cluster = make_cluster(node("n1"), bound("p", "n1", "GPU-n1-0"), *waits)
+    found: list[list[Pod]] = []
+
+    def taken() -> Iterator[None]:
+        found.append((yield from cluster.waiting_in_steps()))
+
+    list(taken())
+    assert found == [cluster.waiting()]
+    assert [each.name for each in cluster.waiting()] == ["q1", "q2"]
 
 
 async def test_a_stop_ends_the_streams() -> None:

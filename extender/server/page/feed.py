@@ -144,7 +144,7 @@ class Feed:
         yield from self._look_at_raw()
         lines = self._lines()
         yield from islice(lines, _FIRST_NODES)
-        waiting = self._cluster.waiting()
+        waiting = yield from self._cluster.waiting_in_steps()
         parts: dict[str, Callable[[], object]] = {
             "waiting": lambda: [self._waiting_line(pod) for pod in waiting[:_WAITING]],
             "summary": lambda: summary(self._cluster, len(waiting)),

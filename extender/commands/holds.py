@@ -49,9 +49,8 @@ def hold_source_of(arguments: argparse.Namespace) -> HoldSource | None:
         raise InputError("--hold-resource", f"{source.plural}.{source.version}.{source.group}", "needs --raw-key")
     source = replace(source, **dict(arguments.hold_field))
     if source.node.startswith("status.") is not source.state.startswith("status."):
-        raise InputError(
-            "--hold-field", f"node={source.node}", f"must be in the status like state={source.state}, or not"
-        )
+        why = f"must be in the status exactly if the state is, which is at {source.state}"
+        raise InputError("--hold-field", f"node={source.node}", why)
     paths = [getattr(source, name) for name in _FIELDS]
     for path in paths:
         if paths.count(path) > 1 or any(other.startswith(f"{path}.") for other in paths):

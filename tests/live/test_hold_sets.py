@@ -9,12 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from accounting.holders import KeptSet, VmiKey
 from extender.config import HoldSource, Settings
+from extender.journal.journal import Entry
 from extender.live.replaying import Replay
 from tests.extender.objects import Json
 from tests.extender.vmis import K, raw_node, raw_pod, vmi
-from tests.live.harness import Bench, eventually, live_settings, running
+from tests.live.harness import Bench, Extender, eventually, live_settings, running
 
 SOURCE = HoldSource("gpu-extender.io", "v1alpha1", "holds")
 KUBEVIRT, HOLDS = "kubevirt.io/v1", "gpu-extender.io/v1alpha1"
@@ -187,8 +190,30 @@ async def test_a_standby_writes_nothing() -> None:
         assert bench.api.requests.count(resource="holds/status") == before
 
 
-def test_nothing_of_a_replay_is_left_out() -> None:
-    """The kinds of entries that tell of holds have a place in a replay."""
-    process = Replay(TOLD)._process
-    assert "Hold" in process.sinks
-    assert "Hold" not in Replay(DERIVED)._process.sinks
+class _Memory:
+    """A journal in memory."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def write(self, entry: dict[str, Any]) -> None:
+        self.entries.append(entry)
+
+
+async def test_a_journal_repeats_what_was_decided() -> None:
+    journal = _Memory()
+    async with holding(raw_node("n1", 4), raw_node("n2", 4), hold("g0", units=2)) as bench:
+        await bench.extender.kill()
+        bench.extender = await Extender.boot(bench.api.url, bench.settings, TOLD, journal)
+        await bench.extender.ready()
+        bench.kube.create(raw_pod("o", 3, node="n2"))
+        bench.kube.delete_node("n1")
+        await eventually(lambda: set_of(bench).state == "Lost")
+        bench.kube.delete_pod("o")
+        await eventually(lambda: said(bench, "g0") == ("n2", "Bound"))
+        kept = bench.live.cluster.raw.holds()
+        lines = [msgspec.json.decode(msgspec.json.encode(entry), type=Entry) for entry in journal.entries]
+        replay = Replay(TOLD)
+        assert replay.run(enumerate(lines)).difference is None
+        assert any(entry["op"] == "holds" for entry in journal.entries)
+        assert replay._process.cluster.raw.holds() == kept

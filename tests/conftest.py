@@ -63,6 +63,7 @@ class _FailuresAsTheyCome:
         reporter.write_line(f"\n{report.when} failed: {report.nodeid}: {why[:300]}")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are processors: many tests wait for processes that they started."""
     return (os.cpu_count() or 1) + 1

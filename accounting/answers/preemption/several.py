@@ -220,8 +220,13 @@ def _placed(cards: _Cards, loads: Sequence[_Load], limits: Rows) -> _Work:
     found.priorities[0] = 0
     for device in range(cards.now.devices):
         before = Ways(*(array.copy() for array in found))
+        # On the first cards few requests are placed.
+        is_reached = before.priorities.min(axis=1, initial=NEVER) < NEVER
         for way, sources, targets in steps:
-            found.put(targets, cheaper(added(before.at(sources), way.at(device)), found.at(targets)))
+            reached = is_reached[sources]
+            if reached.any():
+                some, others = sources[reached], targets[reached]
+                found.put(others, cheaper(added(before.at(some), way.at(device)), found.at(others)))
         yield
     return found.at(-1)
 

@@ -31,6 +31,7 @@ from accounting.answers.preemption.ways import (
     cheapest_of,
     cost,
     dearer,
+    take_cheaper,
 )
 from accounting.cards import accepted, wanted_memory
 from accounting.demand import Demand
@@ -208,27 +209,22 @@ class _Cards:
 
 def _placed(cards: _Cards, loads: Sequence[_Load], limits: Rows) -> _Work:
     """Return (column,): what it costs at least that all requests have cards. `limits`: how many there are of each."""
-    shape = tuple(limits + 1)
-    states = np.array(list(np.ndindex(*shape)))
+    shape = *(limits + 1).tolist(), cards.now.columns
     steps = []
     for load in loads:
-        after = states + np.array(load.numbers)
-        sources = np.flatnonzero((after <= limits).all(axis=1))
-        steps.append((cards.ways(load), sources, np.ravel_multi_index(tuple(after[sources].T), shape)))
+        # A load leads from every number of placed requests to the one that is larger by its own.
+        sources = tuple(slice(size - number) for size, number in zip(shape, load.numbers, strict=False))
+        targets = tuple(slice(number, None) for number in load.numbers)
+        steps.append((cards.ways(load), sources, targets))
         yield
-    found = Ways.full((len(states), cards.now.columns), NEVER)
-    found.priorities[0] = 0
+    found = Ways.full(shape, NEVER)
+    found.priorities[(0,) * len(limits)] = 0
     for device in range(cards.now.devices):
         before = Ways(*(array.copy() for array in found))
-        # On the first cards few requests are placed.
-        is_reached = before.priorities.min(axis=1, initial=NEVER) < NEVER
         for way, sources, targets in steps:
-            reached = is_reached[sources]
-            if reached.any():
-                some, others = sources[reached], targets[reached]
-                found.put(others, cheaper(added(before.at(some), way.at(device)), found.at(others)))
+            take_cheaper(found.at(targets), added(before.at(sources), way.at(device)))
         yield
-    return found.at(-1)
+    return found.at((-1,) * len(limits))
 
 
 # -- several pods of one card ------------------------------------------------------------------------------------------

@@ -97,6 +97,13 @@ def cheaper(some: Ways, others: Ways) -> Ways:
     return Ways(*(np.where(less, mine, theirs) for mine, theirs in zip(some, others, strict=True)))
 
 
+def take_cheaper(some: Ways, others: Ways) -> None:
+    """Put others in the place of those that are dearer."""
+    less = _less(others, some)
+    for mine, theirs in zip(some, others, strict=True):
+        np.copyto(mine, theirs, where=less)
+
+
 def dearer(some: Ways, others: Ways) -> Ways:
     """Return the dearer one of each two."""
     less = _less(some, others)

@@ -16,8 +16,9 @@ from accounting.holders.dra_devices import GPU_DRIVERS, Card, DeviceId, DeviceKi
 from accounting.holders.hold import Hold, HoldState, holds_of, still_held, wanted_by
 from accounting.holders.hold_places import KeptSet, LedgerPlaces
 from accounting.holders.hold_sets import HoldSet, Places, Room, bind_set, full_pass, is_whole
-from accounting.holders.raw_devices import ANY_NAMESPACE, Budgets, OverBudget, RawDevices, RawRequest, Shortage
+from accounting.holders.raw_devices import RawDevices
 from accounting.holders.raw_units import RawPod, RawUnits, Units
+from accounting.holders.raw_values import ANY_NAMESPACE, Budgets, OverBudget, RawRequest, Shortage
 from accounting.holders.usage_records import Owner, Phase, Record, Subject, UsageRecords, split_by_phase
 from accounting.holders.virtual_machine import Launchers, Migration, VirtualMachineInstance, VmiKey, count_units
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from accounting.holders.hold import Hold, HoldState, wanted_by
 from accounting.holders.hold_sets import HoldSet
-from accounting.holders.raw_devices import RawDevices, order_key
+from accounting.holders.raw_devices import RawDevices
+from accounting.holders.raw_values import order_key
 from accounting.holders.virtual_machine import VmiKey
 
 _Wanted = tuple[tuple[str, int], ...]

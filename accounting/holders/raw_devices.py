@@ -9,72 +9,21 @@ even `version`; a node that does not say how many it has, has none.
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 from types import MappingProxyType
-from typing import NamedTuple
 
 from accounting.holders.hold import Hold, holds_of, still_held
 from accounting.holders.raw_units import RawPod, RawUnits, Units
+from accounting.holders.raw_values import (
+    ANY_NAMESPACE,
+    NOTHING,
+    Budgets,
+    OverBudget,
+    Overcommitted,
+    Promised,
+    RawRequest,
+    Shortage,
+    order_key,
+)
 from accounting.holders.virtual_machine import Launchers, VirtualMachineInstance, VmiKey
-
-ANY_NAMESPACE = "*"
-"""Stands in budgets for every namespace that has none of its own for a key."""
-Budgets = Mapping[tuple[str, str], int]
-"""(namespace, raw key) -> units that the namespace may have."""
-Promised = Mapping[tuple[str, str], int]
-"""(node or namespace, raw key) -> units that count as used beside those that are."""
-NOTHING: Promised = MappingProxyType({})
-
-
-class RawRequest(NamedTuple):
-    """A pod that is not terminal, by what it requests of raw keys; `node` is None before its Binding."""
-
-    uid: str
-    namespace: str
-    name: str
-    units: Units
-    node: str | None = None
-
-
-class Shortage(NamedTuple):
-    """Why a node has no room: of this key the pod would add more than is free. Free may be negative."""
-
-    key: str
-    adds: int
-    allocatable: int
-    used: int
-
-    @property
-    def free(self) -> int:
-        """What is left."""
-        return self.allocatable - self.used
-
-    def __str__(self) -> str:
-        return f"{self.key}: the pod adds {self.adds}; the node has {self.allocatable}, {self.used} are used"
-
-
-class Overcommitted(NamedTuple):
-    """More units of a key are used on a node than it has."""
-
-    node: str
-    key: str
-    allocatable: int
-    used: int
-    users: tuple[str, ...]
-    """Kind, name and units of each; a VM and its launchers share what is the same device."""
-
-
-class OverBudget(NamedTuple):
-    """Why a budget forbids a pod or a VM: of this key its namespace would have more than it may."""
-
-    namespace: str
-    key: str
-    hard: int
-    used: int
-    adds: int
-    who: str = "the pod"
-
-    def __str__(self) -> str:
-        numbers = f"hard {self.hard}, used {self.used}, {self.who} adds {self.adds}"
-        return f"exceeded budget {self.namespace}: {self.key}: {numbers}"
 
 
 class RawDevices:
@@ -402,9 +351,3 @@ class RawDevices:
 def _order_of(adds: int, have: int, taken: int, node: str) -> tuple[bool, int, int, str]:
     """Return the order of a node for a pod of one key."""
     return order_key(adds, have - taken - adds, have, node)
-
-
-def order_key(adds: int, left: int, capacity: int, node: str) -> tuple[bool, int, int, str]:
-    """Return a node's place in the order, smallest first. The share is used / capacity, larger first, as an integer."""
-    share = (capacity - left) * 2**20 // capacity if capacity else 0
-    return adds > 0, left, -share, node

@@ -3,7 +3,7 @@
 It must not know HTTP or the API server.
 """
 
-from extender.cluster.cluster import Cluster, Objects
+from extender.cluster.cluster import Cluster
 from extender.cluster.device_classes import DeviceClasses
 from extender.cluster.dra_objects import DraObjects
 from extender.cluster.entry import Heard, PodEntry, concerns_cards, unpacked
@@ -18,6 +18,7 @@ from extender.cluster.loading import (
     garbage_collector_paused,
     load_objects,
 )
+from extender.cluster.objects import Objects
 from extender.cluster.podfacts import PodFacts, is_older, pod_facts
 from extender.cluster.registry import PodRegistry
 from extender.cluster.resource_claims import ResourceClaims

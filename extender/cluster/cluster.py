@@ -7,7 +7,6 @@ objects from files and objects from requests are told apart, so that files can b
 
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 from accounting.answers import (
     Claims,
@@ -22,7 +21,6 @@ from accounting.answers import (
     raw_reasons,
     with_raw,
 )
-from accounting.disruption import DisruptionBudget
 from accounting.holders import Budgets, RawDevices, Record, VirtualMachineInstance, VmiKey
 from accounting.node import Node
 from accounting.packing.scorer import Packing
@@ -36,31 +34,19 @@ from accounting.status import Problem, ProblemCode, Reason
 from extender.cluster.arrivals import Arrivals
 from extender.cluster.charges import Charges
 from extender.cluster.device_classes import DeviceClasses
-from extender.cluster.dra_objects import DraObjects, replace_dra
+from extender.cluster.dra_objects import replace_dra
 from extender.cluster.entry import Heard, concerns_cards, unpacked
 from extender.cluster.events import Events
 from extender.cluster.hold_sets import HoldSets
 from extender.cluster.nominations import Nominations
+from extender.cluster.objects import Objects
+from extender.cluster.plugins import Plugins
 from extender.cluster.rawpods import RawPods, raw_problems
 from extender.cluster.registry import PodRegistry
 from extender.cluster.residents import Residents
 from extender.cluster.resource_claims import ResourceClaims
 from extender.cluster.usage import UsageLedger
 from extender.config import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Objects:
-    """The result of reading files: the objects that decode, and the problems of the others."""
-
-    nodes: tuple[Node, ...] = ()
-    pods: tuple[Pod, ...] = ()
-    quotas: tuple[Quota, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    budgets: tuple[DisruptionBudget, ...] = ()
-    vmis: tuple[VirtualMachineInstance, ...] = ()
-    dra: DraObjects = field(default_factory=DraObjects)
-
 
 _PODS_PER_STEP = 5_000
 
@@ -85,6 +71,7 @@ class Cluster:
         self.settings = settings
         self.events = Events()
         self.cache = Cache(tuple(vendor.key for vendor in settings.vendors))
+        self.plugins = Plugins(self.cache, self.events)
         self.quotas = QuotaTable(*settings.vendors)
         self.arrivals = Arrivals()
         """The latest demands, from which the expected workload is learned."""
@@ -115,7 +102,6 @@ class Cluster:
         self.packing = Packing()
         self._files = Objects()
         self._changes = 0
-        self._gone_plugins: set[tuple[str, str]] = set()  # node, vendor key
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -258,7 +244,7 @@ class Cluster:
         """Record a node as it is now."""
         generation = self.cache.generation
         raw_version = self.raw.version
-        self.cache.update_node(self.as_counted(node))
+        self.cache.update_node(self.plugins.as_counted(node))
         if self.cache.generation != generation:
             self.resource_claims.count_again(node.name)
         self._raw_pods.put_node(node)
@@ -267,35 +253,10 @@ class Cluster:
 
     def remove_node(self, name: str) -> None:
         """Record that a node object is gone."""
-        self._gone_plugins -= {(node, vendor) for node, vendor in self._gone_plugins if node == name}
+        self.plugins.forget(name)
         self.cache.remove_node(name)
         self.raw.remove_node(name)
         self.resource_claims.count_again(name)
-
-    def as_counted(self, node: Node) -> Node:
-        """Return a node with the cards of vendors whose plugin is gone marked unhealthy."""
-        gone = {vendor for name, vendor in self._gone_plugins if name == node.name}
-        if not gone:
-            return node
-        return replace(
-            node, devices=tuple(replace(each, gone=True) if each.vendor in gone else each for each in node.devices)
-        )
-
-    def is_plugin_gone(self, node: str, vendor: str) -> bool:
-        """Whether a vendor's plugin on a node was found gone."""
-        return (node, vendor) in self._gone_plugins
-
-    def set_plugin(self, node: str, vendor: str, *, alive: bool) -> bool:
-        """Note whether a vendor's plugin on a node runs; returns whether that has changed."""
-        if alive is not self.is_plugin_gone(node, vendor):
-            return False
-        self._gone_plugins ^= {(node, vendor)}
-        known = self.cache.nodes[node]
-        devices = tuple(replace(each, gone=not alive) if each.vendor == vendor else each for each in known.devices)
-        self.cache.update_node(replace(known, devices=devices))
-        self.events.plugin_changed.publish(node, vendor, alive)
-        self.events.node_changed.publish(node)
-        return True
 
     def put_pod(self, pod: Pod) -> Pod:
         """Create or replace a pod; a new UID under a known name replaces the old pod. Returns the kept pod.

@@ -16,8 +16,8 @@ from accounting.node import Node
 from accounting.pod import Pod
 from accounting.quota import Quota
 from accounting.status import Problem, ProblemCode
-from extender.cluster.cluster import Objects
 from extender.cluster.dra_objects import DraObjects
+from extender.cluster.objects import Objects
 from extender.config import Settings
 from extender.convert import (
     InputError,

@@ -125,7 +125,7 @@ class _Process:
         elif isinstance(entry, journal.Unclaim):
             self.cluster.registry.end_claim(entry.uid)
         elif isinstance(entry, journal.Plugin):
-            self.cluster.set_plugin(entry.node, entry.vendor, alive=entry.alive)
+            self.cluster.plugins.note(entry.node, entry.vendor, alive=entry.alive)
         elif isinstance(entry, journal.Expect):
             self.cluster.expect(build_workload(entry.mix, entry.plan))
         elif isinstance(entry, journal.RawBudgets):

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.cluster import Cluster, Objects
+from extender.cluster.cluster import Cluster
 from extender.cluster.loading import collect
+from extender.cluster.objects import Objects
 from extender.config import Settings
 from extender.convert.manifests import parse_manifests
 from tests.extender.objects import COUNT, Json, asks, container, listed, node, pod, rows

@@ -45,8 +45,8 @@ def test_only_what_changes_is_published() -> None:
         cluster.put_quota(limit)
     assert told == [NodeChanged("n1"), QuotaChanged(limit.namespace)]
     vendor = cluster.settings.vendor.key
-    assert cluster.set_plugin("n1", vendor, alive=False)
-    assert not cluster.set_plugin("n1", vendor, alive=False)
+    assert cluster.plugins.note("n1", vendor, alive=False)
+    assert not cluster.plugins.note("n1", vendor, alive=False)
     cluster.remove_quota(limit.namespace, limit.name)
     assert told[2:] == [PluginChanged("n1", vendor, alive=False), NodeChanged("n1"), QuotaChanged(limit.namespace)]
 

@@ -147,7 +147,7 @@ async def test_a64_a_standby_asks_no_plugin_and_judges_what_the_leader_asked() -
         await seen(bench, NOW_TEXT)
         clock.now += 61
         await standby.look()
-        assert live.cluster.is_plugin_gone("n1", HYGON.key)
+        assert live.cluster.plugins.is_gone("n1", HYGON.key)
         assert bench.requests == before + 1
 
 

@@ -199,7 +199,7 @@ class NodeView:
         if misnamed(wire.metadata):
             return None
         node = convert_node(wire, self._cluster.settings)
-        return Seen(node.name, self._cluster.as_counted(node))
+        return Seen(node.name, self._cluster.plugins.as_counted(node))
 
     def rest(self) -> Iterable[Seen]:
         """Nothing."""

@@ -73,7 +73,7 @@ class HandshakeKeeper:
     async def look(self) -> None:
         """Judge once, and ask the plugins that are due."""
         for found in list(self._judged()):
-            if self._cluster.set_plugin(found.node, found.vendor.key, alive=found.healthy):
+            if self._cluster.plugins.note(found.node, found.vendor.key, alive=found.healthy):
                 logger().warning("device plugin", node=found.node, vendor=found.vendor.key, answers=found.healthy)
             if found.ask and self._leadership.may_write(_REQUEST_SECONDS):
                 await self._ask(found.node, found.vendor)
@@ -92,7 +92,7 @@ class HandshakeKeeper:
                 text = texts.get(vendor.handshake_annotation, "")
                 if vendor.key not in keys:
                     continue
-                was = not self._cluster.is_plugin_gone(name, vendor.key)
+                was = not self._cluster.plugins.is_gone(name, vendor.key)
                 found = judge(text, requested_at(text), now, limits[vendor.key], was_healthy=was)
                 yield _Asked(name, vendor, found.healthy, found.ask)
 

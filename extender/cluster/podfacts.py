@@ -9,6 +9,8 @@ from typing import NamedTuple
 from extender.convert import annotation_bytes
 from extender.wire import core_v1, watched
 
+_IN_VAIN = frozenset({"Unschedulable", "SchedulerError"})
+
 
 class PodFacts(NamedTuple):
     """The facts that bind and waking need of a pod."""
@@ -20,7 +22,10 @@ class PodFacts(NamedTuple):
     deleting: bool = False
     bound: bool = False
     unschedulable: bool = False
-    """kube-scheduler has tried the pod and found no node (condition PodScheduled is False, reason Unschedulable)."""
+    """kube-scheduler has tried the pod in vain: it found no node, or an extender did not answer.
+
+    That is the condition PodScheduled False with the reason Unschedulable or SchedulerError.
+    """
     rejection: int = 0
     """A number that differs between texts of a PodScheduled condition that is False; 0 if there is none."""
 
@@ -41,7 +46,7 @@ def pod_facts(wire: watched.AnyPod, overwritten: Collection[str]) -> PodFacts:
         annotation_bytes=annotation_bytes(others),
         priority=spec.priority or 0,
         deleting=meta.deletionTimestamp is not None,
-        unschedulable=failed is not None and failed.reason == "Unschedulable",
+        unschedulable=failed is not None and failed.reason in _IN_VAIN,
         rejection=0 if failed is None else hash((failed.reason, failed.message)),
     )
 

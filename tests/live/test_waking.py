@@ -239,3 +239,14 @@ async def test_a_standby_wakes_nobody() -> None:
             assert (bench.live.waker.woken, other.live.waker.woken) == (1, 0)
         finally:
             await other.kill()
+
+
+@pytest.mark.parametrize("reason", ["Unschedulable", "SchedulerError"])
+async def test_who_begins_to_lead_takes_up_the_pods_that_were_tried_in_vain(reason: str) -> None:
+    """While the extender was away, kube-scheduler got an error: 1.34 tries such a pod again after five minutes."""
+    waiting = pod("p", memory=500)
+    waiting["status"] = {"phase": "Pending", "conditions": [{**UNSCHEDULABLE, "reason": reason}]}
+    async with running(node("n1"), waiting, pod("new", memory=500)) as bench:
+        await eventually(lambda: woken(bench) == ["p"])
+        await passes(1.0)
+        assert woken(bench) == ["p"]

@@ -137,7 +137,11 @@ class Waker:
                 logger().exception("waking failed")
 
     async def _take_up(self) -> None:
-        """Take up waiting pods that another replica, or this one before a restart, refused and might have woken."""
+        """Take up waiting pods that another replica, or this one before a restart, refused and might have woken.
+
+        Also those whose try ended in an error because nobody answered: kube-scheduler 1.34 tries such a pod again after
+        five minutes.
+        """
         waiting = [uid for uid, facts in self._cluster.registry.unbound() if facts.unschedulable]
         for number, uid in enumerate(waiting, 1):
             pod = self._cluster.pod(uid)

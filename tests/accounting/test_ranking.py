@@ -24,7 +24,8 @@ from accounting.answers.preemption import (
     cost_of,
     preempt,
 )
-from accounting.answers.preemption.ranking import Ranked, rank
+from accounting.answers.preemption.bound import Ranked
+from accounting.answers.preemption.ranking import rank
 from accounting.pod import Container, Pod
 from accounting.reference import preempt as reference
 from accounting.reference.preempt import Found, Resident

@@ -9,10 +9,11 @@ is judged as it is when its search begins.
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
+from accounting.answers.preemption.bound import Ranked
 from accounting.answers.preemption.candidates import Preemptor
 from accounting.answers.preemption.node_search import NoVictims, Offer
 from accounting.answers.preemption.preempt import preempting
-from accounting.answers.preemption.ranking import Ranked, rank
+from accounting.answers.preemption.ranking import rank
 from accounting.answers.preemption.search import Victims
 from accounting.answers.preemption.table import VictimTable
 from accounting.state import Rows, Snapshot

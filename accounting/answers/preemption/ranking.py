@@ -8,20 +8,23 @@ else is kept or forbidden there. All tests are necessary ones: each forgets some
     with everybody gone whom the budgets allow, else with everybody: up to which priority does it take? (`by_level`)
         of these, the lowest first, those that one pod may free: by what it frees, its start, its UID
         then the others, by what it takes at least (`several`)
+
+Mostly the search ends at one of the first nodes, so no test is made on a node before it comes near its turn.
 """
 
 from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from heapq import heappop, heappush
 
 import numpy as np
 
 from accounting.answers.filter import feasible_on, hopeless
+from accounting.answers.preemption.bound import Bound, Freed, Ranked
 from accounting.answers.preemption.candidates import Preemptor
-from accounting.answers.preemption.order import OFFSET, Cost
+from accounting.answers.preemption.order import OFFSET
 from accounting.answers.preemption.several import Candidates, least_of_several
-from accounting.answers.preemption.table import Field, VictimTable, uid_number
-from accounting.answers.preemption.ways import ANY_START, NEVER, Ways, cost, dearer, unpacked
+from accounting.answers.preemption.table import Field, VictimTable
+from accounting.answers.preemption.ways import ANY_START, NEVER, Ways, cost, dearer, number_up_to
 from accounting.cards import wanted_memory
 from accounting.demand import Demand
 from accounting.holdings import EXCLUSIVE_CORES
@@ -30,54 +33,15 @@ from accounting.state import BoolArray, Int64Array, Rows, Snapshot, View
 
 #: Rows that are judged at a stretch.
 _STRETCH = 4096
+#: Rows that get a close bound first.
+_FIRST_BOUNDS = 128
+#: Rows that are judged first of those that one level brings.
+_FIRST_CHECKED = 2
 #: More than any pod asks for.
 _MOST_MIB = 2**36
 _PER_CARD = ("slots", "memory", "cores", "exclusive", "holders")
 _FIELDS = (Field.SLOTS, Field.MEMORY, Field.CORES, Field.EXCLUSIVE, Field.HOLDERS)
 _FREED = (Field.FREED_SLOTS, Field.FREED_MEMORY, Field.FREED_CORES, Field.STARTED, Field.UID)
-
-
-class Bound(NamedTuple):
-    """What a set of victims costs at least; in the order of `Cost`."""
-
-    violations: int
-    highest: int
-    total: int
-    number: int
-    freed: "_Freed"
-
-    @classmethod
-    def of(cls, violations: int, highest: int, priorities: int, freed: int, started: int) -> "Bound":
-        """Return the bound of several victims by the numbers of `Ways`."""
-        least = unpacked(priorities, freed, started)
-        amounts = _Freed(least.slots, least.memory, least.cores, least.started, uid=-1)
-        return cls(violations, highest, least.total, least.number, amounts)
-
-    def is_above(self, cost: Cost) -> bool:
-        """Whether every set with this bound costs more than one with that cost."""
-        own, other = self[:4], cost[:4]
-        if own != other:
-            return own > other
-        return self.freed > _Freed(cost.slots, cost.memory, cost.cores, cost.started, uid_number(cost.uids[0]))
-
-
-class _Freed(NamedTuple):
-    """What the victims free, and what decides beyond that."""
-
-    slots: int
-    memory: int
-    cores: int
-    started: int
-    uid: int
-    """Of a single victim; -1 if there are several."""
-
-
-class Ranked(NamedTuple):
-    """A node and what a set on it costs at least."""
-
-    row: int
-    bound: Bound | None
-    """None: perhaps nobody has to go."""
 
 
 Ranking = Iterator[Ranked | None]
@@ -96,14 +60,12 @@ def rank(snapshot: Snapshot, preemptor: Preemptor, table: VictimTable, allowed: 
         yield Ranked(row, None)
     rest = question.worth_asking(rows[~fits])
     for violations, among in enumerate(question.classes()):
-        unable = np.ones(snapshot.columns, np.bool_)
         for group in question.by_level(rest, among):
             if group is None:
                 yield None
-                continue
-            unable[group[0]] = False
-            yield from question.ranked(*group, among, violations)
-        rest = rest[unable[rest]]
+            else:
+                yield from question.ranked(*group, among, violations)
+        rest = rest[~question.helped[rest]]
 
 
 class _Question:
@@ -125,6 +87,8 @@ class _Question:
             may_go &= entries[Field.NAMESPACE] == table.namespace(preemptor.pod.namespace)
         self._may_go = np.flatnonzero(may_go)
         self._allowed = allowed
+        self.helped = np.zeros(snapshot.columns, np.bool_)
+        """(row,) whether evicting those who were asked about last is known to help."""
         self._requests = [each for one in preemptor.pod.containers for each in one.requests if each.count > 0]
 
     def of(self, field: Field, entries: Rows) -> Int64Array:
@@ -200,15 +164,19 @@ class _Question:
     def by_level(self, rows: Rows, among: Rows) -> Iterator[tuple[Rows, int] | None]:
         """Yield rows with the lowest priority up to which evicting everybody may help, the lowest first.
 
-        Rows are left out where nobody helps. Mostly the lowest priority of all is enough on some row, so higher ones
-        are looked at when they are asked for, in steps that grow.
+        Rows are left out where nobody helps. Mostly the lowest priority of all is enough on some row, so all rows come
+        with it first, and `ranked` finds out where it is. Higher ones are looked at when they are asked for, in steps
+        that grow.
         """
         priorities = self.of(Field.PRIORITY, among)
         levels = np.unique(priorities).tolist()
-        below, step = 0, 1
-        while below < len(levels) and len(rows):
+        if levels:
+            yield rows, levels[0]
+        below, step = 1, 1
+        while below < len(levels) and len(rows := rows[~self.helped[rows]]):
             level = min(below + step, len(levels)) - 1
             fits = yield from self._fit(rows, among[priorities <= levels[level]])
+            self.helped[rows[fits]] = True
             waiting = [(rows[fits], below, level)]
             while waiting:
                 some, low, high = waiting.pop()
@@ -218,12 +186,34 @@ class _Question:
                     middle = (low + high) // 2
                     enough = yield from self._fit(some, among[priorities <= levels[middle]])
                     waiting += [(some[~enough], middle + 1, high), (some[enough], low, middle)]
-            rows, below, step = rows[~fits], level + 1, 2 * step
+            below, step = level + 1, 2 * step
 
     # -- whom does it take at least? ------------------------------------------------------------------------------
 
     def ranked(self, rows: Rows, level: int, among: Rows, violations: int) -> Ranking:
-        """Rank rows on which a pod of this priority has to go at least."""
+        """Rank rows on which a pod of this priority has to go at least; those where that is not enough are left out."""
+        batch, size = list[Ranked](), _FIRST_CHECKED
+        for one in self._by_bound(rows, level, among, violations):
+            if one is None:
+                yield None
+                continue
+            batch.append(one)
+            if len(batch) == size:
+                yield from self._checked(batch, level, among)
+                batch, size = [], min(4 * size, _STRETCH)
+        yield from self._checked(batch, level, among)
+
+    def _checked(self, batch: Sequence[Ranked], level: int, among: Rows) -> Ranking:
+        """Yield those where evicting everybody up to this priority may help."""
+        rows = np.array([one.row for one in batch], np.intp)
+        rows = rows[~self.helped[rows]]
+        if len(rows):
+            fits = yield from self._fit(rows, among[self.of(Field.PRIORITY, among) <= level])
+            self.helped[rows[fits]] = True
+        yield from (one for one in batch if self.helped[one.row])
+
+    def _by_bound(self, rows: Rows, level: int, among: Rows, violations: int) -> Ranking:
+        """Rank rows by what it costs at least if a pod of this priority has to go, whether or not that is enough."""
         is_here = np.zeros(self._snapshot.columns, np.bool_)
         is_here[rows] = True
         among = among[is_here[self.of(Field.ROW, among)] & (self.of(Field.PRIORITY, among) <= level)]
@@ -238,7 +228,7 @@ class _Question:
         if len(rest):
             yield from self._several(rest, level, among, violations)
 
-    def _cheapest(self, entries: Rows) -> Iterator[tuple[int, _Freed | None]]:
+    def _cheapest(self, entries: Rows) -> Iterator[tuple[int, Freed | None]]:
         """Yield each row's cheapest single pod, the cheapest first; without amounts where something else may run."""
         seen: set[int] = set()
         while len(entries):
@@ -254,26 +244,44 @@ class _Question:
             for entry, row in zip(group.tolist(), self.of(Field.ROW, group).tolist(), strict=True):
                 if row not in seen:
                     seen.add(row)
-                    yield row, _Freed(*(int(self._all[field, entry]) for field in _FREED))
+                    yield row, Freed(*(int(self._all[field, entry]) for field in _FREED))
 
     def _several(self, rows: Rows, level: int, among: Rows, violations: int) -> Ranking:
-        """Rank rows on which one pod is not enough, by what it costs at least."""
+        """Rank rows on which one pod is not enough, by what it costs at least.
+
+        The search mostly ends after a few of 10,000, so a rough bound decides which ones get a closer one.
+        """
+        rough = yield from self._least(rows, level, among, roughly=True)
+        order = np.lexsort((rows, rough.started, rough.freed, rough.priorities))
+        order = order[: np.searchsorted(rough.priorities[order], NEVER)]
+        waiting: list[tuple[int, int, int, int]] = []
+        end, size = 0, _FIRST_BOUNDS
+        while end < len(order):
+            some, end = order[end : end + size], end + size
+            close = dearer(rough.at(some), (yield from self._least(rows[some], level, among, roughly=False)))
+            for key in zip(*(array.tolist() for array in close), rows[some].tolist(), strict=True):
+                if key[0] < NEVER:
+                    heappush(waiting, key)
+            following = rough.at(order[end:])
+            while waiting and not (ahead := number_up_to(following, waiting[0][:3])):
+                *numbers, row = heappop(waiting)
+                yield Ranked(row, Bound.of(violations, level, *numbers))
+            size = min(max(_FIRST_BOUNDS, ahead) if waiting else 4 * size, _STRETCH)
+
+    def _least(self, rows: Rows, level: int, among: Rows, *, roughly: bool) -> Generator[None, None, Ways]:
+        """Return (row,): what it costs at least where one pod is not enough; `NEVER` where nobody helps."""
         column_of = np.full(self._snapshot.columns, -1, np.intp)
         column_of[rows] = np.arange(len(rows))
         columns = column_of[self.of(Field.ROW, among)]
         among, columns = among[columns >= 0], columns[columns >= 0]
         pods, now = self._candidates(among, columns), self._now.take(rows)
-        yield None
-        of_cards = yield from least_of_several(now, self._snapshot, self._demand, pods, level)
+        yield
+        of_cards = yield from least_of_several(now, self._snapshot, self._demand, pods, level, roughly=roughly)
         # Evicting a pod whose allocation cannot be read frees more than what it holds.
         unknown = self._has_mig[rows]
         unknown[columns[self.of(Field.BLOCKS, among) > 0]] = True
         of_cards.put(unknown, Ways.full((1,), 0))
-        least = dearer(self._at_least_two(columns, pods.priority, len(rows), level), of_cards)
-        for at in np.lexsort((rows, least.started, least.freed, least.priorities)).tolist():
-            if least.priorities[at] >= NEVER:
-                break
-            yield Ranked(int(rows[at]), Bound.of(violations, level, *(int(array[at]) for array in least)))
+        return dearer(self._at_least_two(columns, pods.priority, len(rows), level), of_cards)
 
     @staticmethod
     def _at_least_two(columns: Rows, priorities: Int64Array, count: int, level: int) -> Ways:

@@ -10,6 +10,8 @@ on several cards costs at least that pod and another one.
 
     for each sum of requests that may be on one card (`_Load`): what does room for it cost on each card? (`_Cards.ways`)
     card after card: what does it cost to have placed so many requests of each kind? (`_placed`)
+
+A rough answer takes a fraction of the time: it asks for so many cards with room for the smallest request.
 """
 
 from collections import Counter
@@ -79,10 +81,13 @@ class Candidates(NamedTuple):
         return cost(self.priority + OFFSET, np.ones(len(self.pod), np.int64), freed, started)
 
 
-def least_of_several(now: View, snapshot: Snapshot, demand: Demand, pods: Candidates, level: int) -> _Work:
+def least_of_several(
+    now: View, snapshot: Snapshot, demand: Demand, pods: Candidates, level: int, *, roughly: bool = False
+) -> _Work:
     """Return (column,): what a set of at least two costs at least; `NEVER` where none can help.
 
-    `now`: the nodes without those who leave. `level`: the highest priority of the victims.
+    `now`: the nodes without those who leave. `level`: the highest priority of the victims. `roughly`: all requests
+    that are there at the same time are taken for the smallest of them.
     """
     starts = np.flatnonzero(np.diff(pods.pod, prepend=-1))
     widths = np.diff(np.append(starts, len(pods.pod)))
@@ -92,7 +97,7 @@ def least_of_several(now: View, snapshot: Snapshot, demand: Demand, pods: Candid
     for part in demand.parts:
         cards = _Cards(now, snapshot, part, narrow, level)
         yield
-        for loads, limits in _questions(part, cards):
+        for loads, limits in _questions(part, cards, roughly=roughly):
             least = dearer(least, (yield from _placed(cards, loads, limits)))
     if not len(wide):
         return least
@@ -102,7 +107,7 @@ def least_of_several(now: View, snapshot: Snapshot, demand: Demand, pods: Candid
     return cheaper(least, added(of_wide, cheapest_of(costs, firsts.column, now.columns)))
 
 
-def _questions(demand: Demand, cards: "_Cards") -> Iterator[tuple[list["_Load"], Rows]]:
+def _questions(demand: Demand, cards: "_Cards", *, roughly: bool) -> Iterator[tuple[list["_Load"], Rows]]:
     """Yield what must find cards at the same time: what may be on one card, and how many of each kind there are."""
     together, inits = Counter[DeviceRequest](), Counter[DeviceRequest]()
     for container in demand.containers:
@@ -113,7 +118,7 @@ def _questions(demand: Demand, cards: "_Cards") -> Iterator[tuple[list["_Load"],
     if sum(units) <= MOST_ADDED and prod(1 + each for each in units) <= _MOST_STATES:
         loads = cards.loads(together)
         if len(loads) <= _MOST_LOADS:
-            yield loads, np.array(units, np.intp)
+            yield _smallest(loads, sum(units)) if roughly and loads else (loads, np.array(units, np.intp))
             together = Counter()
     for request in {**together, **inits}:
         if request.count <= MOST_ADDED:
@@ -131,6 +136,16 @@ class _Load(NamedTuple):
     slots: int
     is_alone: bool
     """Nobody else may be on the card."""
+
+
+def _smallest(loads: Sequence[_Load], requests: int) -> tuple[list[_Load], Rows]:
+    """Return the smallest request, and how many cards must at least have room for it that all find one."""
+    single = [load for load in loads if load.slots == 1]
+    memory, *others = (load.memory for load in single)
+    for each in others:
+        memory = np.minimum(memory, each)
+    smallest = _Load((1,), memory, min(load.cores for load in single), 1, all(load.is_alone for load in single))
+    return [smallest], np.array([-(-requests // max(load.slots for load in loads))])
 
 
 class _Cards:

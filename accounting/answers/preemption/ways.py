@@ -110,6 +110,12 @@ def dearer(some: Ways, others: Ways) -> Ways:
     return Ways(*(np.where(less, theirs, mine) for mine, theirs in zip(some, others, strict=True)))
 
 
+def number_up_to(ways: Ways, limit: tuple[int, int, int]) -> int:
+    """Return how many elements are not dearer than the limit: its `priorities`, `freed` and `started`."""
+    one = Ways(*(np.array(number, np.int64) for number in limit))
+    return int(np.count_nonzero(~_less(one, ways)))
+
+
 def cheapest_of(ways: Ways, groups: Rows, count: int) -> Ways:
     """Return (group,): the cheapest of the elements that belong to each group; `NEVER` where none does."""
     found = Ways.full((count,), NEVER)

@@ -39,13 +39,18 @@ _CORES = st.sampled_from((100, 100, 100, 200, 150, 50, 0))
 _MOST_CONTAINERS = 6
 
 
-@st.composite
-def _rarely(draw: st.DrawFn) -> bool:
-    """True about once in sixteen; shrinks to False."""
-    return draw(st.sampled_from(range(16))) == 15
-
-
-rarely = _rarely()
+#: True about once in sixteen; shrinks to False.
+rarely = st.sampled_from((*[False] * 15, True))
+# Drawn thousands of times in a run, so they are made once.
+_INDEX, _NO_SLOTS, _SLOTS, _NUMA = st.integers(0, 5), st.integers(0, 1), st.integers(2, 6), st.integers(0, 1)
+_MODEL, _MODE = st.sampled_from(MODELS), st.sampled_from(MODES)
+_COUNT, _LARGE_COUNT = st.integers(1, 2), st.integers(1, 7)
+_MIB, _LARGE_MIB, _PERCENT = st.integers(1, 5), st.integers(5, 16), st.sampled_from((1, 33, 50, 100))
+_SHARES = st.sampled_from(((0, 0, 10, 25, 40), (0, 0, 10, 25, 40), (0, 100)))
+_UUID, _ANY_UUID = st.sampled_from(UUIDS), st.sampled_from((*UUIDS, "GPU-gone", "GPU-lost"))
+_ROW_CORES, _MANY_ROW_CORES, _ROW_MIB = st.sampled_from((0, 5, 10, 25)), st.sampled_from((100, 60)), st.integers(0, 4)
+_NAMESPACE, _NODE, _ANY_NODE = st.sampled_from(("a", "b")), st.sampled_from(NODES), st.sampled_from((*NODES, "n-gone"))
+_BOOLEAN = st.booleans()
 
 
 @st.composite
@@ -53,13 +58,13 @@ def devices(draw: st.DrawFn, uuid: str) -> Device:
     """One card with this UUID."""
     return make_device(
         uuid,
-        index=draw(st.integers(0, 5)),
-        slots=draw(st.integers(0, 1)) if draw(rarely) else draw(st.integers(2, 6)),
+        index=draw(_INDEX),
+        slots=draw(_NO_SLOTS) if draw(rarely) else draw(_SLOTS),
         memory=draw(_MEMORY),
         cores=draw(_CORES),
-        model=draw(st.sampled_from(MODELS)),
-        numa=draw(st.integers(0, 1)),
-        mode=draw(st.sampled_from(MODES)) if draw(rarely) else "hami-core",
+        model=draw(_MODEL),
+        numa=draw(_NUMA),
+        mode=draw(_MODE) if draw(rarely) else "hami-core",
         healthy=not draw(rarely),
     )
 
@@ -95,13 +100,13 @@ def clusters() -> st.SearchStrategy[list[Node]]:
 @st.composite
 def requests(draw: st.DrawFn, shares: Sequence[int] = (0, 0, 10, 25, 40)) -> DeviceRequest:
     """What one container asks for; `shares` are its cores."""
-    count = draw(st.integers(1, 7)) if draw(rarely) else draw(st.integers(1, 2))
+    count = draw(_LARGE_COUNT) if draw(rarely) else draw(_COUNT)
     cores = 100 if draw(rarely) else draw(st.sampled_from(shares))
     if draw(rarely):
         return DeviceRequest(count, 0, 100, cores, whole=True)
     if draw(rarely):
-        return DeviceRequest(count, 0, draw(st.sampled_from((1, 33, 50, 100))), cores)
-    return DeviceRequest(count, draw(st.integers(5, 16)) if draw(rarely) else draw(st.integers(1, 5)), 0, cores)
+        return DeviceRequest(count, 0, draw(_PERCENT), cores)
+    return DeviceRequest(count, draw(_LARGE_MIB) if draw(rarely) else draw(_MIB), 0, cores)
 
 
 @st.composite
@@ -110,7 +115,7 @@ def containers(draw: st.DrawFn, *, least: int = 1, most: int = _MOST_CONTAINERS)
     kinds = draw(st.lists(st.sampled_from(ContainerKind), min_size=least, max_size=most))
     kinds.sort(key=lambda kind: kind is ContainerKind.APP)
     # Drawn one by one, several containers of one pod would hardly ever each want a card for themselves.
-    shares = draw(st.sampled_from(((0, 0, 10, 25, 40), (0, 0, 10, 25, 40), (0, 100))))
+    shares = draw(_SHARES)
     return tuple(Container("", kind, None if draw(rarely) else draw(requests(shares))) for kind in kinds)
 
 
@@ -144,9 +149,9 @@ def policies(draw: st.DrawFn) -> Policies:
 @st.composite
 def allocations(draw: st.DrawFn, own: Sequence[Container]) -> Allocation:
     """Rows on any cards, also rows that no scheduler would give: over-committed, or on cards that are gone."""
-    uuid = st.sampled_from(UUIDS) if not draw(rarely) else st.sampled_from((*UUIDS, "GPU-gone", "GPU-lost"))
-    cores = st.sampled_from((100, 60)) if draw(rarely) else st.sampled_from((0, 5, 10, 25))
-    row = st.builds(DeviceRow, uuid, st.integers(0, 4), cores)
+    uuid = _ANY_UUID if draw(rarely) else _UUID
+    cores = _MANY_ROW_CORES if draw(rarely) else _ROW_CORES
+    row = st.builds(DeviceRow, uuid, _ROW_MIB, cores)
     return tuple(tuple(draw(st.lists(row, max_size=2))) for _ in own)
 
 
@@ -167,11 +172,11 @@ def bound_pods(draw: st.DrawFn, uid: str, own: tuple[Container, ...] | None = No
         uid.split(".", maxsplit=1)[0],
         own,
         uid=uid,
-        namespace=draw(st.sampled_from(("a", "b"))),
-        node=draw(st.sampled_from((*NODES, "n-gone") if draw(rarely) else NODES)),
+        namespace=draw(_NAMESPACE),
+        node=draw(_ANY_NODE if draw(rarely) else _NODE),
         allocation=draw(none) if draw(rarely) else draw(allocations(own)),
         terminal=draw(rarely),
-        inits_over=draw(st.booleans()),
+        inits_over=draw(_BOOLEAN),
     )
 
 
@@ -182,7 +187,7 @@ def pending_pods(draw: st.DrawFn, uid: str = "arriving") -> Pod:
         uid,
         draw(containers(least=0)),
         uid=uid,
-        selection=draw(selections()) if draw(st.booleans()) else None,
+        selection=draw(selections()) if draw(_BOOLEAN) else None,
         policies=draw(policies()),
         invalid=(Invalid("spec.containers[a]", "-1", "must not be negative"),) if draw(rarely) and draw(rarely) else (),
     )

@@ -16,8 +16,8 @@ def test_no_difference_in_random_events() -> None:
 
 
 def test_the_seed_decides() -> None:
-    assert run(300, 7, check_every=100) == run(300, 7, check_every=100)
-    assert run(300, 7, check_every=100).by_kind != run(300, 8, check_every=100).by_kind
+    assert run(120, 7, check_every=40) == run(120, 7, check_every=40)
+    assert run(120, 7, check_every=40).by_kind != run(120, 8, check_every=40).by_kind
 
 
 def test_no_difference_in_random_edits_of_quotas_and_events_of_pods() -> None:
@@ -32,5 +32,5 @@ def test_no_difference_in_random_edits_of_quotas_and_events_of_pods() -> None:
 
 
 def test_the_seed_decides_over_quotas_too() -> None:
-    assert quota_events.run(300, 7, check_every=100) == quota_events.run(300, 7, check_every=100)
-    assert quota_events.run(300, 7, check_every=100).by_kind != quota_events.run(300, 8, check_every=100).by_kind
+    assert quota_events.run(120, 7, check_every=40) == quota_events.run(120, 7, check_every=40)
+    assert quota_events.run(120, 7, check_every=40).by_kind != quota_events.run(120, 8, check_every=40).by_kind

@@ -12,23 +12,23 @@ from benchmarks.live_events import INITS, STATUS, patches
 from extender.live.collector import LoopMonitor
 from tests.virtual_time import passes, stall
 
-SMALL = Size(200, 2_000)
+SMALL = Size(60, 600)
 
 
 @pytest.mark.timeout(180)
 def test_the_live_benchmark_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "figures.json"
-    sizes = ["--size", str(SMALL), "--events", "300", "--calls", "10", "--per-second", "100"]
+    sizes = ["--size", str(SMALL), "--events", "100", "--calls", "10", "--per-second", "100"]
     assert bench_live.main([*sizes, "-o", str(output)]) == 0
     figures = json.loads(output.read_bytes())
     sync = figures["sync"]
-    assert sync["nodes"] == 200
-    assert 1_500 < sync["pods"] <= 2_000
+    assert sync["nodes"] == 60
+    assert 450 < sync["pods"] <= 600
     assert sync["cpu_ms"] > 0
     assert sync["peak_kib"] > 50_000
     # The loop was busy at some time during the lists.
     assert sync["stall"]["wall_us"] > 0
-    assert [(stream["kind"], stream["events"]) for stream in figures["streams"]] == [(STATUS, 300), (INITS, 30)]
+    assert [(stream["kind"], stream["events"]) for stream in figures["streams"]] == [(STATUS, 100), (INITS, 10)]
     assert all(stream["event_us"] > 0 and stream["resident_after_kib"] > 0 for stream in figures["streams"])
     pairs = figures["pairs"]
     assert pairs["quiet"]["calls"] == pairs["under_events"]["calls"] == 10

@@ -105,6 +105,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _is_back(self, _: object) -> None:
         self.threads_at_work -= 1
 
+    async def shutdown_default_executor(self, *bound: float) -> None:
+        """Wait for the threads; from Python 3.12 on the runner bounds this wait, and no time may pass in it."""
+        self.threads_at_work += 1
+        try:
+            await super().shutdown_default_executor(*bound)
+        finally:
+            self.threads_at_work -= 1
+
     async def holds(self, fact: Callable[[], bool]) -> None:
         """Wait until a fact holds while nothing is left to do."""
         found: asyncio.Future[None] = self.create_future()

@@ -127,9 +127,7 @@ def _of_claims(claims: CardClaims | None) -> int:
     return 0 if claims is None else 1 + claims.use.crowded
 
 
-def _family(
-    family: Family, cards: list[Sequence[Card]], known: dict[Labels, list[Sequence[str]]]
-) -> Iterator[bytes]:
+def _family(family: Family, cards: list[Sequence[Card]], known: dict[Labels, list[Sequence[str]]]) -> Iterator[bytes]:
     """Yield one metric. `known`: label texts made before, since most metrics share their labels with another."""
     if family.labels not in known:
         made = known[family.labels] = []

@@ -180,13 +180,13 @@ class Feed:
             if row is not None and known.get(name) != self._raw.get(name):
                 self._rows[row] = -1
 
-    def _stale(self) -> list[tuple[str, int]]:
+    def _stale(self) -> list[str]:
         """Return the nodes whose rows have changed since their lines were made, by name."""
         snapshot = self._cluster.cache.snapshot()
         self._fit(snapshot)
         self._name(snapshot)
         changed = np.flatnonzero(self._rows != snapshot.stamps).tolist()
-        return sorted((self._names[row], row) for row in changed if row in self._names)
+        return sorted(self._names[row] for row in changed if row in self._names)
 
     def _name(self, snapshot: Snapshot) -> bool:
         """Name the rows; returns whether nodes have come or gone, in which case a snapshot has another table."""
@@ -202,15 +202,16 @@ class Feed:
 
     def _lines(self) -> Iterator[None]:
         """Make the stale lines, one per step."""
-        for name, row in self._stale():
+        for name in self._stale():
             snapshot = self._cluster.cache.snapshot()
-            if snapshot.rows.get(name) == row:
+            row = snapshot.rows.get(name)
+            # Of a node that is gone by now the next look tells.
+            if row is not None and row < len(self._rows):
                 self._number += 1
                 self._nodes[name] = (self._number, node_line(self._cluster, name, self._raw.get(name, ())))
                 self._nodes.move_to_end(name)
                 self._gone.pop(name, None)
                 self._rows[row] = snapshot.stamps[row]
-            # Otherwise it is gone or has another row by now; the next look finds that.
             yield
 
     def _drop_gone(self) -> None:

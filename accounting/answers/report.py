@@ -14,7 +14,7 @@ from accounting.holders import CardClaims
 from accounting.holdings import DeviceUse, Resources
 from accounting.node import Device, Node
 from accounting.pod_record import PodRecord
-from accounting.state import Dump
+from accounting.state import Dump, NodeState, name_order
 from accounting.state.cache import Cache
 from accounting.status import Problem, ProblemCode
 
@@ -56,16 +56,16 @@ def device_reports(cache: Cache | Dump) -> list[DeviceReport]:
 
 def node_report(cache: Cache | Dump, node: str) -> list[DeviceReport]:
     """Return the cards of one node."""
-    records = list(cache.pods_on(node))
-    known = cache.nodes.get(node)
+    state = cache.node_state(node)
+    known, records = state.node, sorted(state.records, key=name_order)
     registered = {} if known is None else {device.uuid: device for device in known.devices}
     cordoned = frozenset() if known is None else known.cordoned
     holders: dict[str, list[Holder]] = defaultdict(list)
     for record in records:
         for use in record.held:
             holders[use.uuid].append((record.key, use))
-    blocked = _blocked(cache, node, records, registered)
-    claimed = cache.claimed.on(node)
+    blocked = _blocked(state, records, registered)
+    claimed = state.claims
     reports = [
         _device(
             node,
@@ -79,7 +79,7 @@ def node_report(cache: Cache | Dump, node: str) -> list[DeviceReport]:
         )
         for uuid in [*registered, *sorted(holders.keys() - registered.keys())]
     ]
-    overlapping = cache.overlapping(node)
+    overlapping = state.overlapping
     return [
         replace(each, overcommitted=True, overlapping=True) if each.uuid in overlapping else each for each in reports
     ]
@@ -90,7 +90,8 @@ class FoundProblems:
 
     def __init__(self, cache: Cache | Dump) -> None:
         self._found = set(cache.pod_problems)
-        self._nodes_of: dict[str, list[str]] = defaultdict(list)
+        self._node_of: dict[str, str] = {}  # a dict of texts only, which the garbage collector does not look into
+        self._nodes_of: dict[str, list[str]] = {}  # cards that several nodes register
 
     def see_node(self, node: Node | None) -> None:
         """Add the problems of a node's object."""
@@ -99,15 +100,16 @@ class FoundProblems:
     def see_card(self, report: DeviceReport) -> None:
         """Add the problems of a card."""
         if report.device is not None:
-            self._nodes_of[report.uuid].append(report.node)
+            first = self._node_of.setdefault(report.uuid, report.node)
+            if first != report.node:
+                self._nodes_of.setdefault(report.uuid, [first]).append(report.node)
         self._found.update(_device_problems(report))
 
     def all(self) -> set[Problem]:
         """Return the problems, after every node and card was added."""
         for uuid, nodes in self._nodes_of.items():
-            if len(nodes) > 1:
-                message = f"is registered on the nodes {', '.join(nodes)}"
-                self._found.add(Problem(ProblemCode.DUPLICATE_DEVICE, f"device {uuid}", message))
+            message = f"is registered on the nodes {', '.join(nodes)}"
+            self._found.add(Problem(ProblemCode.DUPLICATE_DEVICE, f"device {uuid}", message))
         return self._found
 
 
@@ -130,10 +132,10 @@ def problem_counts(cache: Cache) -> dict[ProblemCode, int]:
     counts[ProblemCode.UNHEALTHY_DEVICE] = _held_unhealthy(cache)
     counts[ProblemCode.OVERCOMMITTED] = int(np.count_nonzero(snapshot.overcommitted))
     # A card that two nodes register has one interned number in several present cells.
-    _, times = np.unique(nodes.uuid_id[nodes.present], return_counts=True)
+    times = np.bincount(nodes.uuid_id[nodes.present])
     counts[ProblemCode.DUPLICATE_DEVICE] = int(np.count_nonzero(times > 1))
-    for node in cache.nodes.values():
-        for problem in node.problems:
+    for of_node in cache.node_problems.values():
+        for problem in of_node:
             counts[problem.code] += 1
     for found in set(cache.pod_problems):
         counts[found.code] += 1
@@ -189,19 +191,19 @@ def _device(
 
 
 def _blocked(
-    cache: Cache | Dump, node: str, records: list[PodRecord], registered: dict[str, Device]
+    state: NodeState, records: list[PodRecord], registered: dict[str, Device]
 ) -> dict[str, tuple[ProblemCode, ...]]:
     """Return card UUID -> the codes of what blocks it."""
     codes: dict[str, set[ProblemCode]] = defaultdict(set)
-    if node in cache.nodes:
-        for uuid in cache.nodes[node].duplicated:
+    if state.node is not None:
+        for uuid in state.node.duplicated:
             codes[uuid].add(ProblemCode.DUPLICATE_DEVICE)
     for record in records:
         if record.blocks is None or record.problem is None:
             continue
         for uuid in [uuid for uuid in record.blocks if uuid in registered] or registered:
             codes[uuid].add(record.problem.code)
-    if cache.claimed.unmapped(node):
+    if state.unmapped:
         for uuid in registered:
             codes[uuid].add(ProblemCode.UNMAPPED_DEVICE)
     return {uuid: tuple(sorted(found)) for uuid, found in codes.items()}

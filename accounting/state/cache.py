@@ -15,7 +15,8 @@ from accounting.pod_record import PodRecord, State
 from accounting.pod_state import BOOKINGS, PodEvent, PodState
 from accounting.quota_scope import PodScope, Selector
 from accounting.state.claimed import Claimed
-from accounting.state.dump import Dump, name_order
+from accounting.state.dump import Dump, NodeState, name_order
+from accounting.state.moments import Moments
 from accounting.state.requested import Requested
 from accounting.state.rows import NodeRows
 from accounting.state.snapshot import Snapshot
@@ -37,9 +38,11 @@ class Cache:
         self._problems: dict[str, Problem] = {}  # pod UID -> what is wrong with its record
         self._cardless: dict[str, tuple[str, int]] = {}  # UID of a pod without cards -> its node, its CPU
         self._cardless_cpu: dict[str, int] = {}  # node name -> CPU of its pods without cards
-        self.claimed = Claimed(self._rows, self._changed)
+        self._moments = Moments(self.node_state)  # of nodes
+        self.claimed = Claimed(self._rows, self._moments.keep, self._changed)
         """What DRA claims hold; written by who knows the claims."""
         self._snapshot: Snapshot | None = None
+        self._node_problems: dict[str, tuple[Problem, ...]] = {}  # node name -> what is wrong with its object
         self._generation = 0
 
     # -- asking ---------------------------------------------------------------------------------------------------
@@ -63,6 +66,11 @@ class Cache:
     def pods(self) -> Mapping[str, PodRecord]:
         """The records of all pods that are on a node, by UID."""
         return self._pods
+
+    @property
+    def node_problems(self) -> Mapping[str, Sequence[Problem]]:
+        """What is wrong with node objects, by name; nodes without a problem are left out."""
+        return self._node_problems
 
     @property
     def pod_problems(self) -> Sequence[Problem]:
@@ -142,15 +150,17 @@ class Cache:
         return self._snapshot
 
     def dump(self) -> Dump:
-        """Return a copy for a report that is made while the cache goes on."""
-        return Dump(
-            names=self.node_names(),
-            nodes=dict(self._nodes),
-            pods=dict(self._pods),
-            records_on={node: tuple(records.values()) for node, records in self._pods_on.items()},
-            overlaps={node: found for node in self._nodes if (found := self.overlapping(node))} if self.has_mig else {},
-            pod_problems=self.pod_problems,
-            claimed=self.claimed.copy(),
+        """Return the state as it is now, for a report that is made while the cache goes on."""
+        return Dump(tuple(self.node_names()), self.pod_problems, self._moments.begin())
+
+    def node_state(self, node: str) -> NodeState:
+        """Return everything that is known of a node."""
+        return NodeState(
+            self._nodes.get(node),
+            tuple(self._pods_on.get(node, {}).values()),
+            self.overlapping(node) if self.has_mig else frozenset(),
+            self.claimed.on(node),
+            self.claimed.unmapped(node),
         )
 
     def node_without(self, uid: str) -> "Cache":
@@ -249,12 +259,20 @@ class Cache:
         """Record a node as it is now, and count what its pods hold on the cards that it has now."""
         if self._nodes.get(node.name) == node:
             return
+        self._moments.keep(node.name)
         self._nodes[node.name] = node
+        if node.problems:
+            self._node_problems[node.name] = tuple(node.problems)
+        else:
+            self._node_problems.pop(node.name, None)
         self._rebuild(node.name)
 
     def remove_node(self, name: str) -> None:
         """Record that the node object is gone; its pods stay, and the cards that they hold are orphans."""
-        if self._nodes.pop(name, None) is not None:
+        if name in self._nodes:
+            self._moments.keep(name)
+            del self._nodes[name]
+            self._node_problems.pop(name, None)
             self._rebuild(name)
 
     # -- recording ------------------------------------------------------------------------------------------------
@@ -264,7 +282,9 @@ class Cache:
         self._states[record.uid] = state
         if known == record:
             return
+        self._moments.keep(str(record.node))
         if known is not None:
+            self._moments.keep(str(known.node))
             self._requested.count(known, -1)
         self._pods[record.uid] = record
         if record.problem is not None:
@@ -306,6 +326,7 @@ class Cache:
         self._states.pop(uid, None)
         self._problems.pop(uid, None)
         if known is not None:
+            self._moments.keep(str(known.node))
             self._requested.count(known, -1)
             self._leave(known)
             self._generation += 1

@@ -6,37 +6,19 @@ its node does not register is none of accounting's and has no cell; a row that i
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
 
 from accounting.holders import CardClaims, Unmapped
 from accounting.state.rows import NodeRows
 from accounting.status import Problem, ProblemCode
 
 
-class ClaimedCopy(NamedTuple):
-    """What is held at one moment."""
-
-    cards: Mapping[str, Mapping[str, CardClaims]] = MappingProxyType({})
-    """By node and card UUID."""
-    blocking: Mapping[str, tuple[Unmapped, ...]] = MappingProxyType({})
-    """By node."""
-
-    def on(self, node: str) -> Mapping[str, CardClaims]:
-        """Return what claims hold on a node, by card UUID."""
-        return self.cards.get(node, {})
-
-    def unmapped(self, node: str) -> tuple[Unmapped, ...]:
-        """Return the devices that block a node."""
-        return self.blocking.get(node, ())
-
-
 class Claimed:
     """By node: what claims hold on its cards, and devices that cannot be told, which block it."""
 
-    def __init__(self, rows: NodeRows, changed: Callable[[], None]) -> None:
-        """`changed`: is called after every change."""
+    def __init__(self, rows: NodeRows, changing: Callable[[str], None], changed: Callable[[], None]) -> None:
+        """`changing`: is called with a node before what is held there changes. `changed`: after every change."""
         self._rows = rows
+        self._changing = changing
         self._changed = changed
         self._cards: dict[str, dict[str, CardClaims]] = {}  # node -> card UUID
         self._unmapped: dict[str, tuple[Unmapped, ...]] = {}  # node
@@ -50,10 +32,6 @@ class Claimed:
     def unmapped(self, node: str) -> tuple[Unmapped, ...]:
         """Return the devices that block a node."""
         return self._unmapped.get(node, ())
-
-    def copy(self) -> ClaimedCopy:
-        """Return what is held now; later changes do not show in it."""
-        return ClaimedCopy(dict(self._cards), dict(self._unmapped))
 
     def problems(self) -> Iterator[Problem]:
         """Yield the devices that cannot be told."""
@@ -70,9 +48,10 @@ class Claimed:
         known = cards.get(uuid)
         if known == claims:
             return False
+        self._changing(node)
         self._add(node, uuid, known, -1)
         self._add(node, uuid, claims, 1)
-        # A new mapping, so that copies stay as they are.
+        # A new mapping, so that dumps keep the old one.
         changed = {key: each for key, each in cards.items() if key != uuid}
         if claims is not None:
             changed[uuid] = claims
@@ -88,6 +67,7 @@ class Claimed:
         known = self._unmapped.get(node, ())
         if known == unmapped:
             return False
+        self._changing(node)
         self._block(node, bool(unmapped) - bool(known))
         if unmapped:
             self._unmapped[node] = unmapped

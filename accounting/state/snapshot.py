@@ -201,8 +201,9 @@ class Snapshot(View):
         return self._texts(self.nodes.mode_id)
 
     def _texts(self, numbers: Int32Array) -> tuple[tuple[str, int], ...]:
-        used = {int(number) for number in np.unique(numbers[self.nodes.present])}
-        return tuple((text, number) for text, number in self.ids.items() if number in used)
+        # Numbers are given in the order in which texts come, so a text's number is its place.
+        texts, used = list(self.ids), np.flatnonzero(np.bincount(numbers[self.nodes.present]))
+        return tuple((texts[number], number) for number in used.tolist())
 
     def alone(self, node: str, view: View, kept: Hashable) -> "Snapshot":
         """Return the snapshot of one node, as a view of one column shows it.

@@ -6,9 +6,10 @@ It must not know HTTP or the API server.
 from extender.cluster.cluster import Cluster
 from extender.cluster.device_classes import DeviceClasses
 from extender.cluster.dra_objects import DraObjects
-from extender.cluster.entry import Heard, PodEntry, concerns_cards, unpacked
+from extender.cluster.entry import Heard, PodEntry, concerns_cards, unpacked, waits
 from extender.cluster.events import Events, Over, Seen
 from extender.cluster.hold_sets import HoldSets
+from extender.cluster.known_pods import KeptPod
 from extender.cluster.learning import Learner
 from extender.cluster.loading import (
     check_requests,
@@ -31,6 +32,7 @@ __all__ = [
     "Events",
     "Heard",
     "HoldSets",
+    "KeptPod",
     "Learner",
     "Objects",
     "Over",
@@ -50,4 +52,5 @@ __all__ = [
     "load_objects",
     "pod_facts",
     "unpacked",
+    "waits",
 ]

@@ -6,7 +6,7 @@ objects from files and objects from requests are told apart, so that files can b
 """
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from accounting.answers import (
     Claims,
@@ -47,8 +47,6 @@ from extender.cluster.residents import Residents
 from extender.cluster.resource_claims import ResourceClaims
 from extender.cluster.usage import UsageLedger
 from extender.config import Settings
-
-_PODS_PER_STEP = 5_000
 
 
 class Cluster:
@@ -137,16 +135,7 @@ class Cluster:
 
     def waiting(self) -> list[Pod]:
         """Return every pod that asks for cards or whole devices and is on no node, by namespace, name and UID."""
-        return sorted(filter(_waits, self.registry.kept()), key=_by_name)
-
-    def waiting_in_steps(self) -> Generator[None, None, list[Pod]]:
-        """Return the same, in steps: a look at 100,000 pods takes longer than others should wait."""
-        found: list[Pod] = []
-        kept = self.registry.kept()
-        for first in range(0, len(kept), _PODS_PER_STEP):
-            found += filter(_waits, kept[first : first + _PODS_PER_STEP])
-            yield
-        return sorted(found, key=_by_name)
+        return sorted(filter(None, map(self.registry.kept_pod, self.registry.waiting())), key=_by_name)
 
     def pods_as_kept(self) -> list[Pod]:
         """Return every pod in no order, its rows still packed, which is quick; `unpacked` reads them."""
@@ -385,10 +374,6 @@ class Cluster:
         for quota in self._files.quotas:
             if (quota.namespace, quota.name) not in quotas:
                 self.quotas.remove(quota.namespace, quota.name)
-
-
-def _waits(pod: Pod) -> bool:
-    return pod.node is None and not pod.terminal and pod.concerned
 
 
 def _by_name(pod: Pod) -> tuple[str, str, str]:

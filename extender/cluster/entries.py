@@ -2,7 +2,7 @@
 
 Why it exists: an entry, its name, its place in the order of forgetting and the API server's charge for it must come and
 go together. It must not know bookings, nor how pods become known. Invariants: a UID has at most one entry; a name leads
-to an entry; after `drop` nothing of the UID is left here.
+to an entry; after `drop` nothing of the UID is left here; whether a pod waits is noted whenever it changes.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from collections.abc import KeysView, ValuesView
 
 from accounting.pod import Pod
 from extender.cluster.apicharges import ApiCharges
-from extender.cluster.entry import Heard, PodEntry, packed
+from extender.cluster.entry import Heard, PodEntry, packed, waits
 from extender.cluster.names import NameIndex
 
 
@@ -24,6 +24,8 @@ class Entries:
         self._entries: dict[str, PodEntry] = {}
         self.names = NameIndex()
         self._asked: OrderedDict[str, None] = OrderedDict()  # UIDs that only filter asked about, longest ago first
+        self.waiting: dict[str, None] = {}
+        """The UIDs of the pods that ask for cards or whole devices and are on no node."""
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._entries
@@ -63,10 +65,16 @@ class Entries:
                 self.names.drop(entry.pod)
             self.charges.change(entry.pod, pod)
             entry.pod = pod
+        self._note_waiting(pod)
         self.names.put(pod, takes_over=takes_name)
         self.hear(entry, heard)
         self.changes += 1
         return entry
+
+    def change(self, entry: PodEntry, pod: Pod) -> None:
+        """Replace a kept pod by one that has the same name and is charged the same."""
+        entry.pod = pod
+        self._note_waiting(pod)
 
     def hear(self, entry: PodEntry, heard: Heard) -> None:
         """Note where a pod is known from."""
@@ -83,4 +91,11 @@ class Entries:
         self.changes += 1
         self.names.drop(entry.pod)
         self._asked.pop(uid, None)
+        self.waiting.pop(uid, None)
         self.charges.change(entry.pod, None)
+
+    def _note_waiting(self, pod: Pod) -> None:
+        if waits(pod):
+            self.waiting[pod.uid] = None
+        else:
+            self.waiting.pop(pod.uid, None)

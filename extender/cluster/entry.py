@@ -66,6 +66,11 @@ def concerns_cards(pod: Pod) -> bool:
     return pod.concerned or bool(pod.allocation_text) or pod.allocation is not None
 
 
+def waits(pod: Pod) -> bool:
+    """Whether a pod asks for cards or whole devices and is on no node."""
+    return pod.node is None and not pod.terminal and pod.concerned
+
+
 def unpacked(pod: Pod) -> Pod:
     """Return a kept pod with its rows unpacked."""
     if not pod.allocation_text:

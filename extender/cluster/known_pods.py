@@ -8,12 +8,17 @@ from collections.abc import Iterator, KeysView
 
 from accounting.answers import Claims
 from accounting.pod import Pod
+from accounting.pod_record import PodRecord
 from accounting.pod_state import PodState
+from accounting.state import Moment, Moments
 from accounting.state.cache import Cache
 from extender.cluster.apicharges import ApiCharges
 from extender.cluster.entries import Entries
 from extender.cluster.entry import Heard, PodEntry, unpacked
 from extender.cluster.podfacts import PodFacts
+
+KeptPod = tuple[Pod, PodRecord | None]
+"""A pod as it is kept, its rows still packed, and its record in the cache, if it has one."""
 
 
 class KnownPods:
@@ -23,6 +28,7 @@ class KnownPods:
         self.claims = claims
         self._cache = cache
         self._entries = Entries()
+        self._moments = Moments(self._kept_pod)
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._entries
@@ -71,6 +77,14 @@ class KnownPods:
         """Return every pod in no order, its rows still packed, which is quick; `unpacked` reads them."""
         return [entry.pod for entry in self._entries.values()]
 
+    def waiting(self) -> KeysView[str]:
+        """Return the UIDs of the pods that ask for cards or whole devices and are on no node."""
+        return self._entries.waiting.keys()
+
+    def moment(self) -> Moment[KeptPod | None]:
+        """Return the pods as they are now, for those who look at them one by one, by UID."""
+        return self._moments.begin()
+
     def state(self, uid: str) -> PodState | None:
         """Return a pod's state; None if it is not known."""
         booked = self._cache.state(uid)
@@ -113,3 +127,7 @@ class KnownPods:
             facts, uid = entry.facts, entry.pod.uid
             if facts is not None and not facts.bound and self._cache.state(uid) is None:
                 yield uid, facts
+
+    def _kept_pod(self, uid: str) -> KeptPod | None:
+        entry = self._entries.get(uid)
+        return None if entry is None else (entry.pod, self._cache.pods.get(uid))

@@ -93,8 +93,9 @@ class PodRegistry(KnownPods):
         entry.heard = heard
         state, before = pod_state(pod), self._records[uid]
         if before.state is not state:
+            self._moments.keep(uid)
             self._cache.update_pod(before.in_state(state))
-            entry.pod = pod
+            self._entries.change(entry, pod)
             self._tell_freed(before, uid)
             self._events.changed.publish(uid)
         return True
@@ -199,6 +200,7 @@ class PodRegistry(KnownPods):
         uid = pod.uid
         # From now on it must not be forgotten for lack of room, as pods known only from filter may be.
         entry = self._entries.get(uid)
+        self._moments.keep(uid)
         known, heard = (without_node(pod), Heard.BIND) if entry is None else (entry.pod, entry.heard)
         self._entries.keep(known, Heard.BIND if heard is Heard.QUESTION else heard, takes_name=False)
         self._step(uid, PodEvent.ASSUME)
@@ -216,6 +218,7 @@ class PodRegistry(KnownPods):
     def forget_binding(self, uid: str) -> None:
         """Undo a booking whose bind failed for certain."""
         before = self._records.get(uid)
+        self._moments.keep(uid)
         self._cache.forget_pod(uid)
         self._events.forgotten.publish(uid)
         self._tell_freed(before, uid)
@@ -223,9 +226,10 @@ class PodRegistry(KnownPods):
     def lose_binding(self, uid: str) -> None:
         """End the booking of a pod whose accepted Binding the API server has lost."""
         before, entry = self._records.get(uid), self._entries.get(uid)
+        self._moments.keep(uid)
         self._cache.remove_pod(uid)
         if entry is not None:
-            entry.pod = without_node(entry.pod)
+            self._entries.change(entry, without_node(entry.pod))
             entry.contradicted = False
         self._events.lost.publish(uid)
         self._events.changed.publish(uid)
@@ -245,6 +249,7 @@ class PodRegistry(KnownPods):
         if self._deletions_are_told:
             record = self._beside_earlier_reading(record)
         self._step(uid, _event_of(pod))
+        self._moments.keep(uid)
         self._cache.add_pod(record)
         if entry is not None and not record.readable and self._records.get(uid, record).readable:
             # The cache keeps the cards of the last readable allocation, so keep the same rows here.
@@ -275,6 +280,7 @@ class PodRegistry(KnownPods):
             return
         before = self._records.get(uid)
         self._step(uid, PodEvent.GONE)
+        self._moments.keep(uid)
         self._cache.remove_pod(uid)
         self._entries.drop(uid)
         self._tell_freed(before, uid)

@@ -109,7 +109,7 @@ async def _serve(
         listener, url = await verbs_port(app, server, certificates)
         stopped = _on_signals()
         async with further_ports(app, server, certificates) as urls:
-            beside = [asyncio.create_task(monitor.run()), asyncio.create_task(version.run())]
+            beside = [asyncio.create_task(each.run()) for each in (monitor, garbage, version)]
             await live.start()
             _welcome(url, urls)
             async with Learner(live.cluster, given).running(), budgets.followed(), keeper.running():

@@ -6,16 +6,16 @@ shows the state of one moment, before its first entry; a None among the entries 
 """
 
 from collections.abc import Callable, Generator, Iterator
-from heapq import merge
+from heapq import merge, nsmallest
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from accounting.answers import DeviceReport, FoundProblems, node_report, raw_reports_in_steps
 from accounting.holders import Claim, ClaimHolding, KeptSet, RawDevices
 from accounting.pod import Pod
-from accounting.state import Dump, name_order
+from accounting.state import Dump, name_order, untracked
 from accounting.status import Problem
-from extender.cluster import Cluster, concerns_cards, unpacked
+from extender.cluster import Cluster, KeptPod, concerns_cards, unpacked, waits
 from extender.reports import render
 
 Json = dict[str, Any]
@@ -38,12 +38,32 @@ def node_entries(cluster: Cluster) -> Entries:
 
 def pod_entries(cluster: Cluster, wanted: Callable[[Pod], bool] = concerns_cards) -> Entries:
     """Yield the entries of /api/v1/pods, by namespace, name and UID. `wanted`: selects pods, given with packed rows."""
-    records, kept = dict(cluster.cache.pods), cluster.pods_as_kept()
-    for pod in (yield from in_order(kept, name_order)):
-        if wanted(pod):
-            yield render.pod_entry(unpacked(pod), cluster.record(pod, records))
-        else:
-            yield None
+    found: Iterator[KeptPod] = yield from _kept_in_order(cluster, wanted)
+    for pod, record in found:
+        yield render.pod_entry(unpacked(pod), record or cluster.record(pod, {}))
+
+
+def _kept_in_order(cluster: Cluster, wanted: Callable[[Pod], bool]) -> Generator[None, None, Iterator[KeptPod]]:
+    """Return the wanted ones of the pods of this moment, sorted; all of that in steps."""
+    moment, uids, runs = cluster.registry.moment(), untracked(cluster.registry.uids), []
+    for first in range(0, len(uids), _SORTED_AT_ONCE):
+        looked_at = map(moment.look, uids[first : first + _SORTED_AT_ONCE])
+        found = sorted((each for each in looked_at if each is not None and wanted(each[0])), key=_pod_order)
+        # Pods and records lie there anyway, pairs of them would be 100,000 more objects to look through.
+        pods, records = untracked([pod for pod, _ in found]), untracked([record for _, record in found])
+        runs.append(zip(pods, records, strict=True))
+        yield None
+    return merge(*runs, key=_pod_order)
+
+
+def first_waiting(cluster: Cluster, most: int) -> Generator[None, None, list[Pod]]:
+    """Return the first pods that wait, by namespace, name and UID, in steps."""
+    uids, found = untracked(cluster.registry.waiting()), list[Pod]()
+    for first in range(0, len(uids), _SORTED_AT_ONCE):
+        kept = map(cluster.pod_without_rows, uids[first : first + _SORTED_AT_ONCE])
+        found = nsmallest(most, [*found, *(pod for pod in kept if pod is not None and waits(pod))], key=name_order)
+        yield None
+    return found
 
 
 def claim_entries(cluster: Cluster, node: str | None = None, namespace: str | None = None) -> Entries:
@@ -92,9 +112,6 @@ class VerifyLists:
         for name in self._dump.names:
             for number, report in enumerate(self._reports(name)):
                 yield [name, f"{number:06}"], render.device(report)
-        for node in self._dump.nodes.values():
-            self._found.see_node(node)
-            yield None
 
     def _raw(self, devices: RawDevices) -> PlacedEntries:
         """Yield whole devices, by node and key."""
@@ -112,9 +129,15 @@ class VerifyLists:
 
     def _reports(self, node: str) -> list[DeviceReport]:
         reports = node_report(self._dump, node)
+        self._found.see_node(self._dump.node_state(node).node)
         for report in reports:
             self._found.see_card(report)
         return reports
+
+
+def _pod_order(pair: KeptPod) -> tuple[str, str, str]:
+    pod = pair[0]
+    return pod.namespace, pod.name, pod.uid
 
 
 def _claim_order(pair: HeldClaim) -> tuple[str, str, str]:
@@ -125,6 +148,6 @@ def in_order(values: list[T], key: Callable[[T], Any]) -> Generator[None, None, 
     """Return the values sorted; the sorting is done in steps."""
     runs = []
     for start in range(0, len(values), _SORTED_AT_ONCE):
-        runs.append(sorted(values[start : start + _SORTED_AT_ONCE], key=key))
+        runs.append(untracked(sorted(values[start : start + _SORTED_AT_ONCE], key=key)))
         yield None
     return merge(*runs, key=key)

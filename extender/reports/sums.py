@@ -10,32 +10,37 @@ import numpy as np
 
 from accounting.holders import ANY_NAMESPACE
 from accounting.holdings import DeviceUse, Total
-from accounting.state import BoolArray, Snapshot
+from accounting.state import BoolArray, Snapshot, untracked
 from extender import __version__
 from extender.cluster import Cluster
 from extender.reports.render import quota_row
-from extender.reports.shapes import HolderCounts, NamespaceUse, QuotaEntry, Summary, Sums, Uses
+from extender.reports.shapes import HolderCounts, ModelSums, NamespaceUse, QuotaEntry, Summary, Sums, Uses
 
-_PODS_PER_STEP = 1_000
+_PODS_PER_STEP = 200
 
 
-def summary(cluster: Cluster, waiting: int) -> Summary:
-    """Return the cluster's summary. `waiting`: pods that ask for cards and are on no node."""
+def summary_in_steps(cluster: Cluster) -> Iterator[Summary | None]:
+    """Yield the cluster's summary of this moment as the last step."""
     cache = cluster.cache
     snapshot = cache.snapshot()
-    present = snapshot.nodes.present
-    return {
+    nodes, pods, present = len(cache.nodes), len(cache.pods), snapshot.nodes.present
+    waiting, holders, problems = len(cluster.registry.waiting()), holder_counts(cluster), cluster.problem_counts()
+    yield None
+    totals, types = _sums(snapshot, present), snapshot.type_ids
+    yield None
+    models: list[ModelSums] = []
+    for model, number in sorted(types):
+        models.append({"model": model, **_sums(snapshot, present & (snapshot.nodes.type_id == number))})
+        yield None
+    yield {
         "version": __version__,
-        "nodes": len(cache.nodes),
-        "pods": len(cache.pods),
-        "holders": holder_counts(cluster),
+        "nodes": nodes,
+        "pods": pods,
+        "holders": holders,
         "waiting": waiting,
-        "totals": _sums(snapshot, present),
-        "models": [
-            {"model": model, **_sums(snapshot, present & (snapshot.nodes.type_id == number))}
-            for model, number in sorted(snapshot.type_ids)
-        ],
-        "problems": {code.value: count for code, count in cluster.problem_counts().items()},
+        "totals": totals,
+        "models": models,
+        "problems": {code.value: count for code, count in problems.items()},
     }
 
 
@@ -79,8 +84,8 @@ class Usage:
         self._cluster = cluster
         self._only = namespace
         self._found: dict[str, NamespaceUse] = {}
-        self._cards: dict[str, set[tuple[str, str]]] = {}
-        self._claimed: dict[str, set[tuple[str, str]]] = {}
+        self._cards: dict[str, dict[str, None]] = {}  # namespace -> its cards; of texts only, see `untracked`
+        self._claimed: dict[str, dict[str, None]] = {}
 
     def steps(self) -> Iterator[None]:
         """Add up in steps; the sum is complete at the end."""
@@ -88,7 +93,8 @@ class Usage:
         names = {self._only} if self._only is not None else set(cluster.quotas.namespaces())
         for name in names:
             self._entry(name)
-        for count, record in enumerate(list(cluster.cache.pods.values())):
+        # What is added up has to be of one moment, and a copy that is looked through by nobody else is quick.
+        for count, record in enumerate(untracked(cluster.cache.pods.values())):
             if count % _PODS_PER_STEP == 0:
                 yield
             if not record.held or self._only not in (None, record.namespace):
@@ -96,7 +102,7 @@ class Usage:
             entry, total = self._entry(record.namespace), record.held_total
             entry["pods"] += 1
             for use in record.held:
-                self._cards[record.namespace].add((record.node or "", use.uuid))
+                self._cards[record.namespace][f"{record.node} {use.uuid}"] = None
                 _add(entry["held"], use)
             _charge(entry, total)
         yield from self._claims()
@@ -114,7 +120,7 @@ class Usage:
             claims = self._entry(claim.namespace)["claims"]
             claims["claims"] += 1
             for card in cards:
-                self._claimed[claim.namespace].add((card.node, card.use.uuid))
+                self._claimed[claim.namespace][f"{card.node} {card.use.uuid}"] = None
                 _add(claims["held"], card.use)
 
     def _raw(self) -> Iterator[None]:
@@ -150,7 +156,7 @@ class Usage:
             quota_row(limit, cluster.charges.used(limit), cluster.charges.by_api(limit))  # type: ignore[misc]
             for limit in cluster.quotas.limits_of(namespace)
         ]
-        self._cards[namespace], self._claimed[namespace] = set(), set()
+        self._cards[namespace], self._claimed[namespace] = {}, {}
         self._found[namespace] = {
             "namespace": namespace,
             "pods": 0,

@@ -5,12 +5,12 @@ sorted. It must not be on by default: such labels are not bounded. Invariants: a
 its series agree; all samples of a metric follow its HELP and TYPE; a step takes some milliseconds at most.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
 from accounting.pod import Pod
 from accounting.pod_record import PodRecord
+from accounting.state import untracked
 from extender.cluster import Cluster, unpacked
 from extender.server.prometheus_text import head, labels, quoted
 
@@ -50,10 +50,10 @@ def _lines(records: Sequence[PodRecord]) -> tuple[list[str], list[str], list[str
     slots, memory, cores = [], [], []
     for record in records:
         begin = f'{{namespace="{record.namespace}",pod="{record.name}",node="{record.node}",uuid="'
-        for use in record.held:
-            of_use, percent = f'{begin}{quoted(use.uuid)}"}}', use.cores
-            slots.append(f"{_SLOTS}{of_use} {use.slots}\n")
-            memory.append(f"{_MEMORY}{of_use} {use.memory * _MIB}\n")
+        for uuid, slot_count, mib, percent, _, _ in record.held:
+            of_use = f'{begin}{quoted(uuid)}"}}'
+            slots.append(f"{_SLOTS}{of_use} {slot_count}\n")
+            memory.append(f"{_MEMORY}{of_use} {mib * _MIB}\n")
             ratio = _RATIOS[percent] if 0 <= percent <= _WHOLE else percent / 100
             cores.append(f"{_CORES}{of_use} {ratio}\n")
     return slots, memory, cores
@@ -66,9 +66,11 @@ Given = tuple[str, str, str, int, str, int, int]
 
 def hami_containers(cluster: Cluster) -> Iterator[bytes]:
     """Yield what each container was given, as HAMi counts it: by its rows, whatever the pod holds by now."""
-    given: list[Given] = []
-    for pods in _parts(cluster.pods_as_kept(), _READ_PER_STEP):
-        given += [row for pod in pods if pod.node is not None and not pod.terminal for row in _rows(unpacked(pod))]
+    given: list[Sequence[Given]] = []
+    for uids in _parts(cluster.registry.uids, _READ_PER_STEP):
+        pods = filter(None, map(cluster.pod_without_rows, uids))
+        rows = [row for pod in pods if pod.node is not None and not pod.terminal for row in _rows(unpacked(pod))]
+        given.append(untracked(rows))
         yield b""
     new = ("namespace", "node", "pod", "container_index", "device_uuid")
     old = ("podnamespace", "nodename", "podname", "containeridx", "deviceuuid")
@@ -80,11 +82,11 @@ def hami_containers(cluster: Cluster) -> Iterator[bytes]:
 
 
 def _of_containers(
-    name: str, text: str, keys: tuple[str, ...], given: Sequence[Given], *, is_memory: bool
+    name: str, text: str, keys: tuple[str, ...], given: Sequence[Sequence[Given]], *, is_memory: bool
 ) -> Iterator[bytes]:
     form = f"{name}{{{labels((key, '%s') for key in keys)}}} %d\n"
     yield head(name, text)
-    for rows in _parts(given, _PER_STEP):
+    for rows in given:
         lines = [form % (*row[:5], row[5 if is_memory else 6]) for row in rows]
         yield "".join(lines).encode()
 
@@ -97,8 +99,7 @@ def _rows(pod: Pod) -> Iterator[Given]:
                 yield pod.namespace, pod.node or "", pod.name, place, uuid, memory, row.cores
 
 
-def _parts(values: Iterable[T], size: int) -> Iterator[list[T]]:
+def _parts(values: Collection[T], size: int) -> Iterator[Sequence[T]]:
     """Yield what there is now, so many at a time."""
-    rest = iter(list(values))
-    while part := list(islice(rest, size)):
-        yield part
+    kept = untracked(values)
+    return (kept[first : first + size] for first in range(0, len(kept), size))

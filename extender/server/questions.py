@@ -21,12 +21,12 @@ from extender.reports import (
     node_devices,
     options,
     pod_detail,
-    summary,
+    summary_in_steps,
     usage_csv,
     usage_records,
     why_in_steps,
 )
-from extender.reports.shapes import Summary, UsageRecord
+from extender.reports.shapes import UsageRecord
 from extender.server.bodies import read_body
 from extender.server.lists import Entries, ListQuery, Lists
 from extender.server.openapi import openapi
@@ -102,7 +102,7 @@ class Questions:
 
     async def summary(self, _request: web.Request) -> web.Response:
         """Sums over the cluster."""
-        return _answer(await self._last(_summary_in_steps(self._cluster)))
+        return _answer(await self._last(summary_in_steps(self._cluster)))
 
     async def options(self, request: web.Request) -> web.Response:
         """What could still be placed; `?memory=` names share sizes in MiB, `?namespace=` whose budgets count."""
@@ -189,13 +189,6 @@ def _records(rows: Iterable[UsageRecord | None]) -> Entries:
             continue
         what = ("raw", row["raw_key"]) if row["raw_key"] else ("card", row["model"])
         yield [row["kind"], row["namespace"], row["name"], row["uid"], *what, row["phase"]], {**row}
-
-
-def _summary_in_steps(cluster: Cluster) -> Iterator[Summary | None]:
-    """Yield the summary as the last step."""
-    waiting = yield from cluster.waiting_in_steps()
-    yield None
-    yield summary(cluster, len(waiting))
 
 
 def _in_places(decisions: Iterable[Decision]) -> Entries:

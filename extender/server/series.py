@@ -7,10 +7,11 @@ follow its HELP and TYPE; a step is at most a thousand lines; HAMi's metrics hav
 Source of HAMi's metrics: HAMi's cmd/scheduler/metrics.go; the older names are those of its --legacy-metrics.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from accounting.holders import CardClaims
+from accounting.state import untracked
 from extender.cluster import Cluster
 from extender.config import ServerSettings
 from extender.server.claim_series import claim_series
@@ -58,13 +59,19 @@ def extra_series(cluster: Cluster, settings: ServerSettings) -> Iterator[bytes]:
     """Yield the text of the series that are turned on, in steps; an empty text is a step too."""
     families = [*(OWN if settings.metrics_per_card else ()), *(HAMI if settings.metrics_hami_names else ())]
     if families:
-        cards: list[Card] = []
+        cards: list[Sequence[Card]] = []
         for found in _cards(cluster):
-            cards += found
+            cards.append(untracked(found))
             yield b""
-        known: dict[Labels, list[str]] = {}
+        known: dict[Labels, list[Sequence[str]]] = {}
         for family in families:
             yield from _family(family, cards, known)
+        while cards:
+            # All at once would take as long as many steps.
+            cards.pop()
+            for made in known.values():
+                made.pop()
+            yield b""
     if settings.metrics_per_pod:
         yield from pod_series(cluster)
         yield from claim_series(cluster)
@@ -120,18 +127,17 @@ def _of_claims(claims: CardClaims | None) -> int:
     return 0 if claims is None else 1 + claims.use.crowded
 
 
-def _family(family: Family, cards: list[Card], known: dict[Labels, list[str]]) -> Iterator[bytes]:
+def _family(family: Family, cards: list[Sequence[Card]], known: dict[Labels, list[Sequence[str]]]) -> Iterator[bytes]:
     """Yield one metric. `known`: label texts made before, since most metrics share their labels with another."""
     if family.labels not in known:
-        made: list[str] = []
-        for first in range(0, len(cards), _PER_STEP):
-            made += map(family.labels, cards[first : first + _PER_STEP])
+        made = known[family.labels] = []
+        for part in cards:
+            made.append(untracked(list(map(family.labels, part))))
             yield b""
-        known[family.labels] = made
     yield head(family.name, family.text)
-    name, texts, value, wanted = family.name, known[family.labels], family.value, family.wanted
-    for first in range(0, len(cards), _PER_STEP):
-        both = zip(cards[first : first + _PER_STEP], texts[first : first + _PER_STEP], strict=True)
+    name, value, wanted = family.name, family.value, family.wanted
+    for part, texts in zip(cards, known[family.labels], strict=True):
+        both = zip(part, texts, strict=True)
         lines = [f"{name}{{{text}}} {value(card)}\n" for card, text in both if wanted is None or wanted(card)]
         yield "".join(lines).encode()
 

@@ -43,7 +43,7 @@ def card_sums(cluster: Cluster) -> Iterator[Metric]:
         yield _gauge(f"capacity_{dimension.suffix}", text, int(whole.sum()) * dimension.scale)
         text = f"Sum over registered cards of {dimension.words} that are held."
         yield _gauge(f"requested_{dimension.suffix}", text, int(held.sum()) * dimension.scale)
-    waiting = len(cluster.waiting())
+    waiting = len(cluster.registry.waiting())
     yield _gauge("pods_waiting", "Pods that ask for cards and are on no node.", waiting)
 
 

@@ -13,13 +13,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from accounting.answers import DeviceReport, device_reports
 from accounting.answers.allocate import allocate
 from accounting.errors import InvariantViolation
 from accounting.node import Node, tie_order
 from accounting.pod import Pod
 from accounting.pod_record import record_pod
+from accounting.state import Dump, Snapshot
 from accounting.state.cache import Cache
-from accounting.state.snapshot import Snapshot
+from accounting.status import Problem
 from benchmarks.random_events import NodeNumbers, World, numbers
 from tests.builders import app, make_allocation, make_node, make_pod, snapshot_bytes, uuids_on
 from tests.strategies import NODES, allocations, bound_pods, devices, nodes, pending_pods, unreadable_allocations
@@ -30,6 +32,9 @@ names = st.sampled_from(NODES)
 times = st.sampled_from((1, 1, 1, 2))
 
 
+Everything = tuple[list[DeviceReport], set[Problem]]
+
+
 class CacheMachine(RuleBasedStateMachine):
     """Rules are the events of a cluster; some come twice."""
 
@@ -37,6 +42,7 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
         self.kept: tuple[Snapshot, bytes] | None = None
+        self.dumps: list[tuple[Dump, Everything]] = []
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -152,6 +158,15 @@ class CacheMachine(RuleBasedStateMachine):
         if self.kept is not None:
             assert snapshot_bytes(self.kept[0]) == self.kept[1]
 
+    @rule()
+    def keep_a_dump(self) -> None:
+        self.dumps = [*self.dumps[-1:], (self.world.cache.dump(), everything(self.world.cache))]
+
+    @invariant()
+    def a_dump_never_changes(self) -> None:
+        for dump, then in self.dumps:
+            assert everything(dump) == then
+
     @rule(order=st.randoms(use_true_random=False))
     def restart(self, order: Random) -> None:
         """A new process lists everything; it knows only the allocations that it can read now."""
@@ -171,6 +186,11 @@ class CacheMachine(RuleBasedStateMachine):
 
     def known_pod(self, data: st.DataObject) -> Pod:
         return self.world.seen[data.draw(st.sampled_from(sorted(self.world.seen)))]
+
+
+def everything(cache: Cache | Dump) -> Everything:
+    """Return what reports say of a cache, or of what it was."""
+    return device_reports(cache), set(cache.pod_problems)
 
 
 def told_anew(things: list[Node | Pod], order: Random) -> World:

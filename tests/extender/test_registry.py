@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from accounting.answers import Claim, Claims
 from accounting.pod import Pod
 from accounting.pod_state import TRANSITIONS, PodEvent, PodState
-from extender.cluster import Cluster, Heard, collect
+from extender.cluster import Cluster, Heard, collect, waits
 from extender.config import Settings
 from extender.convert import convert_pod, parse_manifests
 from extender.kube.reflector import Change
@@ -237,6 +237,22 @@ class RegistryMachine(RuleBasedStateMachine):
         assert list(registry._entries._asked) == model.asked
         if self.claims is not None:
             assert set(self.claims._claims) == {uid for uid, known in model.pods.items() if known.claim}
+
+    @invariant()
+    def those_that_wait_are_noted(self) -> None:
+        assert self.registry.waiting() == {pod.uid for pod in self.registry.kept() if waits(pod)}
+
+    @invariant()
+    def a_moment_never_changes(self) -> None:
+        for moment, then in getattr(self, "moments", ()):
+            assert {uid: moment.look(uid) for uid in UIDS} == then
+
+    @rule()
+    def begin_a_moment(self) -> None:
+        records = self.cluster.cache.pods
+        now = {pod.uid: (pod, records.get(pod.uid)) for pod in self.registry.kept()}
+        begun = self.registry.moment(), {uid: now.get(uid) for uid in UIDS}
+        self.moments = [*getattr(self, "moments", [])[-1:], begun]
 
     @invariant()
     def bookings_and_charges_agree(self) -> None:

@@ -7,6 +7,7 @@ where /metrics has the number. Invariant: scraping changes nothing, so two scrap
 import asyncio
 import gc
 import re
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -220,6 +221,26 @@ def test_what_survives_a_long_full_collection_is_out_of_the_collectors_sight(
         assert gc.collect() >= 1
     assert gc.get_freeze_count() == 0
     assert pace._on_collection not in gc.callbacks
+
+
+async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed() -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.own = self
+
+    gc.disable()  # what CPython itself begins
+    collecting = asyncio.create_task(GarbagePace().run())
+    try:
+        for generation in range(3):
+            ring = Ring()
+            for younger in range(generation):
+                gc.collect(younger)
+            gone = weakref.ref(ring)
+            del ring
+            await eventually(lambda gone=gone: gone() is None)
+    finally:
+        collecting.cancel()
+        gc.enable()
 
 
 async def test_an_unreadable_api_server_is_no_difference() -> None:

@@ -16,6 +16,7 @@ import aiohttp
 
 from accounting.holders import VmiKey
 from accounting.pod import Pod
+from extender.reports import first_waiting
 from extender.server.page import Feed
 from extender.server.page.rows import BLOCKED, EXCLUSIVE, FIELDS, ORPHANED, OVERCOMMITTED
 from extender.server.turns import Turns
@@ -174,10 +175,11 @@ def test_the_pods_that_wait_are_the_same_in_steps() -> None:
     found: list[list[Pod]] = []
 
     def taken() -> Iterator[None]:
-        found.append((yield from cluster.waiting_in_steps()))
+        found.append((yield from first_waiting(cluster, 10)))
+        found.append((yield from first_waiting(cluster, 1)))
 
     list(taken())
-    assert found == [cluster.waiting()]
+    assert found == [cluster.waiting(), cluster.waiting()[:1]]
     assert [each.name for each in cluster.waiting()] == ["q1", "q2"]
 
 

@@ -126,3 +126,12 @@ def test_the_lists_are_in_order() -> None:
     assert [(each.code, each.object) for each in cluster.problems()] == [
         (each["code"], each["object"]) for each in lists["problems"]
     ]
+
+
+async def test_a_turn_has_half_a_megabyte_however_quickly_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.server.turns._TURN_SECONDS", 3600.0)
+    made = [bytes(100_000)] * 50
+    batches = [batch async for batch in Turns().taken(iter(made), len)]
+    assert sum(map(len, batches)) == len(made)
+    assert max(len(b"".join(batch)) for batch in batches) < 700_000
+    assert len([batch async for batch in Turns().taken(iter(made))]) == 1

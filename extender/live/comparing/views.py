@@ -4,7 +4,7 @@ It must not do I/O. Invariants: an object that concerns no cards is None on both
 decided counts on neither side.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from accounting.node import Node
 from accounting.pod_record import State, record_pod
 from accounting.pod_state import PodState
 from accounting.quota import QuotaTable
+from accounting.state import untracked
 from extender.cluster import Cluster, Heard, concerns_cards
 from extender.convert import convert_node, convert_pod, convert_quota, misnamed
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
@@ -36,7 +37,7 @@ class View(Protocol):
     path: str
     query: Mapping[str, str]
 
-    def known(self) -> set[str]:
+    def known(self) -> Collection[str]:
         """Return the keys that the cache knows, and forget what was read before."""
 
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
@@ -84,9 +85,9 @@ class PodView:
         self.query = query
         self._cluster = cluster
 
-    def known(self) -> set[str]:
+    def known(self) -> Collection[str]:
         """Return the UID of every known pod."""
-        return set(self._cluster.registry.uids)
+        return untracked(self._cluster.registry.uids)
 
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """A pod. One that has ended or concerns no cards has no value."""
@@ -125,8 +126,8 @@ class PodView:
         return seen.value if seen is not None and seen.identity == identity else None
 
     def cached(self, identity: str) -> _PodValue | None:
-        """What the cache holds for a pod."""
-        pod = self._cluster.pod(identity)
+        """What the cache holds for a pod. Its rows, which are long to read, are not needed for that."""
+        pod = self._cluster.pod_without_rows(identity)
         if pod is None or pod.terminal or not concerns_cards(pod):
             return None
         record = self._cluster.cache.pods.get(identity)
@@ -186,9 +187,9 @@ class NodeView:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def known(self) -> set[str]:
+    def known(self) -> Collection[str]:
         """Every node object."""
-        return set(self._cluster.cache.nodes)
+        return untracked(self._cluster.cache.nodes)
 
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """A node."""

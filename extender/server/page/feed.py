@@ -7,7 +7,7 @@ state of each node, however slow it is, and only its position is kept for it; wi
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from accounting.answers import Reports, raw_reports_in_steps
 from accounting.pod import Pod
 from accounting.state import Int64Array, Snapshot
 from extender.cluster import Cluster
-from extender.reports import asks, request_text, summary
+from extender.reports import asks, first_waiting, request_text, summary_in_steps
 from extender.server.api import quota_rows
 from extender.server.page.rows import node_line
 from extender.server.turns import Turns
@@ -60,6 +60,9 @@ class Feed:
         self._raw: Reports = {}
         self._raw_version = -1
         self._rows: Int64Array = np.zeros(0, np.int64)  # stamps by row, as of when the row's line was made
+        self._named: Mapping[str, int] = {}  # the last snapshot's rows by name
+        self._names: dict[int, str] = {}  # the same by row
+        self._gone: dict[str, int] = {}  # deleted nodes in `_nodes`, and the number of their deletion
         self._readers: dict[int, int] = {}  # reader -> its position
         self._forgotten = 0  # the last change of a deleted node that all readers have seen
         self._task: asyncio.Task[None] | None = None
@@ -144,16 +147,24 @@ class Feed:
         yield from self._look_at_raw()
         lines = self._lines()
         yield from islice(lines, _FIRST_NODES)
-        waiting = yield from self._cluster.waiting_in_steps()
-        parts: dict[str, Callable[[], object]] = {
-            "waiting": lambda: [self._waiting_line(pod) for pod in waiting[:_WAITING]],
-            "summary": lambda: summary(self._cluster, len(waiting)),
-            "quotas": lambda: list(quota_rows(self._cluster)),
-        }
-        for kind, make in parts.items():
-            self._put(kind, make)
-            yield
+        yield from self._others_in_steps()
         yield from lines
+
+    def _others_in_steps(self) -> Iterator[None]:
+        """Make what is not of one node: the pods that wait, the sums, the quotas."""
+        waiting, quotas = [], []
+        for pod in (yield from first_waiting(self._cluster, _WAITING)):
+            waiting.append(self._waiting_line(pod))
+            yield
+        self._put("waiting", waiting)
+        for sums in summary_in_steps(self._cluster):
+            if sums is not None:
+                self._put("summary", sums)
+            yield
+        for row in quota_rows(self._cluster):
+            quotas.append(row)
+            yield
+        self._put("quotas", quotas)
 
     def _look_at_raw(self) -> Iterator[None]:
         """Make the lines stale of nodes on which whole devices have changed hands."""
@@ -169,12 +180,20 @@ class Feed:
             if row is not None and known.get(name) != self._raw.get(name):
                 self._rows[row] = -1
 
-    def _stale(self) -> list[tuple[str, int]]:
+    def _stale(self) -> list[str]:
         """Return the nodes whose rows have changed since their lines were made, by name."""
         snapshot = self._cluster.cache.snapshot()
         self._fit(snapshot)
-        changed = set(np.flatnonzero(self._rows != snapshot.stamps).tolist())
-        return sorted((name, row) for name, row in snapshot.rows.items() if row in changed)
+        self._name(snapshot)
+        changed = np.flatnonzero(self._rows != snapshot.stamps).tolist()
+        return sorted(self._names[row] for row in changed if row in self._names)
+
+    def _name(self, snapshot: Snapshot) -> bool:
+        """Name the rows; returns whether nodes have come or gone, in which case a snapshot has another table."""
+        if self._named is snapshot.rows:
+            return False
+        self._named, self._names = snapshot.rows, {row: name for name, row in snapshot.rows.items()}
+        return True
 
     def _fit(self, snapshot: Snapshot) -> None:
         more = snapshot.columns - len(self._rows)
@@ -183,29 +202,35 @@ class Feed:
 
     def _lines(self) -> Iterator[None]:
         """Make the stale lines, one per step."""
-        for name, row in self._stale():
+        for name in self._stale():
             snapshot = self._cluster.cache.snapshot()
-            if snapshot.rows.get(name) == row:
+            row = snapshot.rows.get(name)
+            # Of a node that is gone by now the next look tells.
+            if row is not None and row < len(self._rows):
                 self._number += 1
                 self._nodes[name] = (self._number, node_line(self._cluster, name, self._raw.get(name, ())))
                 self._nodes.move_to_end(name)
+                self._gone.pop(name, None)
                 self._rows[row] = snapshot.stamps[row]
-            # Otherwise it is gone or has another row by now; the next look finds that.
             yield
 
     def _drop_gone(self) -> None:
-        rows = self._cluster.cache.snapshot().rows
-        for name in [name for name, (_, line) in self._nodes.items() if line is not None and name not in rows]:
-            self._number += 1
-            self._nodes[name] = (self._number, None)
-            self._nodes.move_to_end(name)
+        snapshot = self._cluster.cache.snapshot()
+        if self._name(snapshot):
+            rows = snapshot.rows
+            for name in [name for name, (_, line) in self._nodes.items() if line is not None and name not in rows]:
+                self._number += 1
+                self._nodes[name] = (self._number, None)
+                self._nodes.move_to_end(name)
+                self._gone[name] = self._number
         self._tell()
         known = min(self._readers.values(), default=0)
-        for name in [name for name, (number, line) in self._nodes.items() if line is None and number <= known]:
-            self._forgotten = max(self._forgotten, self._nodes.pop(name)[0])
+        for name in [name for name, number in self._gone.items() if number <= known]:
+            self._forgotten = max(self._forgotten, self._gone.pop(name))
+            del self._nodes[name]
 
-    def _put(self, kind: str, make: Callable[[], object]) -> None:
-        body = orjson.dumps(make())
+    def _put(self, kind: str, value: object) -> None:
+        body = orjson.dumps(value)
         if self._others.get(kind, (0, b""))[1] != body:
             self._number += 1
             self._others[kind] = (self._number, body)

@@ -81,6 +81,7 @@ async def test_every_series_is_there_from_the_start_and_none_names_an_object() -
             "gpu_extender_api_requests_total",
             "gpu_extender_events_dropped_total",
             "gpu_extender_overcommit_reports_total",
+            "gpu_extender_raw_overcommit_reports_total",
             "gpu_extender_claims",
             "gpu_extender_evicting_preemptions_total",
             "gpu_extender_evicting_preemptions_under_way",

@@ -16,6 +16,8 @@ from accounting.status import Problem, ProblemCode
 from accounting.vendor import DEFAULT_VENDOR_KEY
 from accounting.vendor_part import part_of, requested_vendors, rows_of
 
+_NOTHING_HELD = Held()
+
 
 class State(StrEnum):
     """Which of its numbers a pod holds now."""
@@ -225,6 +227,8 @@ def _record(
 def _record_without_cards(pod: Pod) -> PodRecord:
     """Return the record of a pod whose allocation is missing or cannot be read."""
     readable = pod.allocation is None and not pod.asks
+    if readable and not pod.further_selections:
+        return _record(pod, _NOTHING_HELD)
     suspect = pod.node is not None and not pod.terminal and not readable
     vendors = requested_vendors(pod)
     return _record(pod, Held((), (), *requested_total(pod.containers)))._replace(

@@ -11,8 +11,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,8 +25,6 @@ from extender.live.watching import Facts, NodeSink, PodInformer, PodSink, VmiSin
 from tests.extender import dra
 from tests.extender.objects import Json, bound, card, node
 from tests.extender.vmis import K, raw_pod, vmi
-
-_ROUNDS = 5
 
 
 def _text(obj: Json) -> msgspec.Raw:
@@ -47,63 +46,134 @@ def make_cluster(names: Sequence[str], *, hold_sets: bool) -> Cluster:
     return cluster
 
 
-def measure(sink: Sink, first: Sequence[msgspec.Raw], second: Sequence[msgspec.Raw]) -> float:
-    """Microseconds per event, when objects go back and forth between two states."""
-    best = float("inf")
-    for raw in first:
-        sink.change(Change.PUT, raw)
+_RUNNING = {"phase": "Running", "qosClass": "Burstable"}
+
+
+class Kind(NamedTuple):
+    """Objects of one kind, each in two states between which it goes back and forth."""
+
+    sink: Sink
+    first: Sequence[msgspec.Raw]
+    second: Sequence[msgspec.Raw]
+
+
+def measure(kinds: Mapping[str, Kind], rounds: int) -> dict[str, float]:
+    """Return the microseconds per event of each kind. The kinds take turns, so that a busy machine slows all alike."""
+    best = dict.fromkeys(kinds, float("inf"))
     with quiet_collector():
-        for _ in range(_ROUNDS):
-            started = time.process_time()
-            for lines in (second, first):
-                for raw in lines:
+        for _ in range(rounds):
+            for name, (sink, first, second) in kinds.items():
+                for raw in first:
                     sink.change(Change.PUT, raw)
-            best = min(best, (time.process_time() - started) / (len(first) + len(second)))
-    return round(best * 1e6, 1)
+                started = time.process_time()
+                for lines in (second, first):
+                    for raw in lines:
+                        sink.change(Change.PUT, raw)
+                best[name] = min(best[name], (time.process_time() - started) / (len(first) + len(second)))
+    return {name: round(seconds * 1e6, 1) for name, seconds in best.items()}
 
 
-def run(nodes: int, objects: int) -> dict[str, float]:
+def _state(made: Json, other: int) -> Json:
+    """A bound pod of which only a condition changes."""
+    ready = {"type": "Ready", "status": ("False", "True")[other]}
+    return made | {"status": _RUNNING | {"conditions": [ready]}}
+
+
+class Objects:
+    """Objects by number and state, over the nodes in turn."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def _place(self, number: int) -> tuple[str, int]:
+        return self._names[number % len(self._names)], number // len(self._names) % 8
+
+    def pod(self, number: int, other: int) -> Json:
+        """A pod with a card's share; its readiness changes."""
+        name, index = self._place(number)
+        return _state(bound(f"p{number}", name, f"GPU-{name}-{index}", 1000), other)
+
+    def moved_pod(self, number: int, other: int) -> Json:
+        """A pod with a card's share; its annotation is edited, so that another card is held."""
+        name, index = self._place(number)
+        return bound(f"m{number}", name, f"GPU-{name}-{(index + other) % 8}", 1000) | {"status": _RUNNING}
+
+    def new_pod(self, number: int, other: int) -> Json:
+        """A pod with a card's share; it runs, and has ended."""
+        name, index = self._place(number)
+        made = bound(f"n{number}", name, f"GPU-{name}-{index}", 1000)
+        return made | {"status": _RUNNING | {"phase": ("Running", "Succeeded")[other]}}
+
+    def claim(self, number: int, other: int) -> Json:
+        """A claim; a driver reports on its device."""
+        name, index = self._place(number)
+        device = f"gpu-{(index + 2) % 8}"
+        made = dra.resource_claim(f"c{number}", dra.result(device, pool=name), node=name)
+        reported = {"driver": dra.NVIDIA, "pool": name, "device": device, "data": {"try": other}}
+        return made | {"status": made["status"] | {"devices": [reported]}}
+
+    def given_claim(self, number: int, other: int) -> Json:
+        """A claim; it is given a card, and released."""
+        name, index = self._place(number)
+        given = dra.result(f"gpu-{index}", pool=name)
+        return dra.resource_claim(f"g{number}", given, allocated=not other, node=name)
+
+    def moved_claim(self, number: int, other: int) -> Json:
+        """A claim; it has another card than before, as if it had been made anew under its UID."""
+        name, index = self._place(number)
+        return dra.resource_claim(f"v{number}", dra.result(f"gpu-{(4 + 2 * index + other) % 8}", pool=name), node=name)
+
+    def whole_pod(self, number: int, other: int) -> Json:
+        """A pod with a whole device; its readiness changes."""
+        return _state(raw_pod(f"w{number}", 1, node=self._place(number)[0]), other)
+
+    def new_whole_pod(self, number: int, other: int) -> Json:
+        """A pod with a whole device; it runs, and has ended."""
+        made = raw_pod(f"e{number}", 1, node=self._place(number)[0])
+        return made | {"status": _RUNNING | {"phase": ("Running", "Succeeded")[other]}}
+
+    def larger_whole_pod(self, number: int, other: int) -> Json:
+        """A launcher; it has one device more, or less."""
+        made = raw_pod(f"r{number}", 1 + other, vmi=f"v{number}", node=self._place(number)[0])
+        return made | {"status": _RUNNING}
+
+    def machine(self, number: int, other: int) -> Json:
+        """A VMI; it lists its launcher, or does not."""
+        return vmi(f"v{number}", [f"uid-r{number}"] if other else [], units=1, node=self._place(number)[0])
+
+    def still_machine(self, number: int, other: int) -> Json:
+        """A VMI; a condition changes."""
+        made = vmi(f"s{number}", [], units=1, node=self._place(number)[0])
+        ready = {"type": "Ready", "status": ("False", "True")[other]}
+        return made | {"status": made["status"] | {"conditions": [ready]}}
+
+
+def run(nodes: int, objects: int, rounds: int) -> dict[str, float]:
     """Measure each kind."""
     names = [f"n{number:05}" for number in range(nodes)]
-    cluster = make_cluster(names, hold_sets=True)
+    cluster, made = make_cluster(names, hold_sets=True), Objects(names)
     pods, vmis, claims = PodSink(cluster, PodInformer(cluster)), VmiSink(cluster), dra_sinks(cluster)["ResourceClaim"]
-    numbers, found = range(objects), dict[str, float]()
 
-    def both(make: Callable[[int, int], Json]) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
-        return [_text(make(number, 0)) for number in numbers], [_text(make(number, 1)) for number in numbers]
+    def kind(sink: Sink, make: Callable[[int, int], Json]) -> Kind:
+        first, second = ([_text(make(number, other)) for number in range(objects)] for other in (0, 1))
+        return Kind(sink, first, second)
 
-    def place(number: int) -> tuple[str, str]:
-        name = names[number % nodes]
-        return name, f"GPU-{name}-{number // nodes % 8}"
-
-    def shared_pod(number: int, other: int) -> Json:
-        made = bound(f"p{number}", *place(number), 1000)
-        made["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": ("False", "True")[other]}]}
-        return made
-
-    def claim(number: int, other: int) -> Json:
-        name, uuid = place(number)
-        device = f"gpu-{(int(uuid.rpartition('-')[2]) + other) % 8}"
-        return dra.resource_claim(f"c{number}", dra.result(device, pool=name), node=name)
-
-    def machine(number: int, other: int) -> Json:
-        listed = [f"uid-r{number}"] if other else []
-        return vmi(f"v{number}", listed, units=1, node=names[number % nodes])
-
-    def whole_pod(number: int, other: int) -> Json:
-        made = raw_pod(f"r{number}", 1 + other, vmi=f"v{number}", node=names[number % nodes])
-        made["status"] = {"phase": "Running"}
-        return made
-
-    found["pod"] = measure(pods, *both(shared_pod))
-    found["claim"] = measure(claims, *both(claim))
-    found["whole pod"] = measure(pods, *both(whole_pod))
-    found["vmi that lists and unlists"] = measure(vmis, *both(machine))
-    started, steps = time.process_time(), 0
-    for _ in cluster.hold_sets.full_pass():
-        steps += 1
-    found["full pass, us per set"] = round((time.process_time() - started) / max(1, steps) * 4 * 1e6, 1)
-    return found
+    return measure(
+        {
+            "pod, nothing changes": kind(pods, made.pod),
+            "pod, runs and ends": kind(pods, made.new_pod),
+            "pod, other card": kind(pods, made.moved_pod),
+            "claim, nothing changes": kind(claims, made.claim),
+            "claim, given and released": kind(claims, made.given_claim),
+            "claim, other card": kind(claims, made.moved_claim),
+            "whole device, nothing changes": kind(pods, made.whole_pod),
+            "whole device, runs and ends": kind(pods, made.new_whole_pod),
+            "whole device, launcher with more and less": kind(pods, made.larger_whole_pod),
+            "VMI, nothing changes": kind(vmis, made.still_machine),
+            "VMI, lists and unlists": kind(vmis, made.machine),
+        },
+        rounds,
+    )
 
 
 def main() -> int:
@@ -111,9 +181,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What a watch event of each kind of holder costs, in us of CPU.")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--objects", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    figures = json.dumps(run(arguments.nodes, arguments.objects), indent=2)
+    figures = json.dumps(run(arguments.nodes, arguments.objects, arguments.rounds), indent=2)
     if arguments.output is not None:
         arguments.output.write_text(f"{figures}\n", encoding="utf-8")
     sys.stdout.write(f"{figures}\n")

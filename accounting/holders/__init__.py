@@ -17,8 +17,16 @@ from accounting.holders.hold import Hold, HoldState, holds_of, still_held, wante
 from accounting.holders.hold_places import KeptSet, LedgerPlaces
 from accounting.holders.hold_sets import HoldSet, Places, Room, bind_set, full_pass, is_whole
 from accounting.holders.raw_devices import RawDevices
+from accounting.holders.raw_overcommit import overcommitted
 from accounting.holders.raw_units import RawPod, RawUnits, Units
-from accounting.holders.raw_values import ANY_NAMESPACE, Budgets, OverBudget, RawRequest, Shortage
+from accounting.holders.raw_values import (
+    ANY_NAMESPACE,
+    Budgets,
+    OverBudget,
+    Overcommitted,
+    RawRequest,
+    Shortage,
+)
 from accounting.holders.usage_records import Owner, Phase, Record, Subject, UsageRecords, split_by_phase
 from accounting.holders.virtual_machine import Launchers, Migration, VirtualMachineInstance, VmiKey, count_units
 
@@ -44,6 +52,7 @@ __all__ = [
     "LedgerPlaces",
     "Migration",
     "OverBudget",
+    "Overcommitted",
     "Owner",
     "Phase",
     "Places",
@@ -70,6 +79,7 @@ __all__ = [
     "held_by_claim",
     "holds_of",
     "is_whole",
+    "overcommitted",
     "split_by_phase",
     "still_held",
     "wanted_by",

@@ -5,7 +5,9 @@ must not know pods or arrays. Invariants: what a claim holds is always `held_by_
 nodes' cards as they are now; a claim counts once, by its UID, whatever the order of events was.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import NamedTuple
 
 from accounting.holders.claims import Claim, ClaimedCard, ClaimHolding, Totals, held_by_claim
@@ -32,10 +34,13 @@ class Unmapped(NamedTuple):
 class Changes(NamedTuple):
     """What a change of claims, slices or cards has changed."""
 
-    cards: frozenset[tuple[str, str]] = frozenset()
-    """(node, card UUID) on which something else is held than before."""
-    nodes: frozenset[str] = frozenset()
+    cards: Mapping[str, AbstractSet[str]] = MappingProxyType({})
+    """By node the cards, by UUID, on which something else is held than before."""
+    nodes: AbstractSet[str] = frozenset()
     """Nodes on which other devices are unmapped than before."""
+
+
+NO_CHANGES = Changes()
 
 
 class ClaimLedger:
@@ -75,7 +80,8 @@ class ClaimLedger:
         if not held:
             return None
         holders = [(self._claims[uid].key, each.use) for uid, each in held.items()]
-        return CardClaims(_summed(uuid, list(held.values())), tuple(sorted(holders)))
+        holders.sort()
+        return CardClaims(_summed(uuid, held.values()), tuple(holders))
 
     def unmapped(self, node: str) -> tuple[Unmapped, ...]:
         """Return the devices of a node that are no known cards, sorted."""
@@ -92,27 +98,34 @@ class ClaimLedger:
         """Record a claim as it is now."""
         known = self._claims.get(claim.uid)
         if known == claim:
-            return Changes()
-        pools = {each.device.pool for each in claim.results if each.device.driver in GPU_DRIVERS}
-        before = Changes() if known is None else self._drop(known)
-        if not pools:
-            self._forget_gone(known)
-            return before
-        self._claims[claim.uid] = claim
-        for pool in pools:
-            self._of_pool.setdefault(pool, set()).add(claim.uid)
-        after = self._count(claim)
-        self._forget_gone(known)
-        return _both(before, after)
+            return NO_CHANGES
+        pools = _gpu_pools(claim)
+        if known is None and not pools:
+            return NO_CHANGES
+        cards, nodes = dict[str, set[str]](), set[str]()
+        left = set[str]()
+        if known is not None:
+            self._uncount(known, cards, nodes)
+            left = _gpu_pools(known) - pools
+        if pools:
+            self._claims[claim.uid] = claim
+            for pool in pools:
+                self._of_pool.setdefault(pool, set()).add(claim.uid)
+            self._count(claim, cards, nodes)
+        else:
+            del self._claims[claim.uid]
+        self._leave(claim.uid, left)
+        return Changes(cards, nodes)
 
     def remove(self, uid: str) -> Changes:
         """Record that a claim is gone."""
-        known = self._claims.get(uid)
+        known = self._claims.pop(uid, None)
         if known is None:
-            return Changes()
-        changes = self._drop(known)
-        self._forget_gone(known)
-        return changes
+            return NO_CHANGES
+        cards, nodes = dict[str, set[str]](), set[str]()
+        self._uncount(known, cards, nodes)
+        self._leave(uid, _gpu_pools(known))
+        return Changes(cards, nodes)
 
     def put_slice(self, new: Slice) -> Changes:
         """Record a slice as it is now."""
@@ -125,91 +138,80 @@ class ClaimLedger:
     def count_again(self, node: str) -> Changes:
         """Record that a node's cards have changed."""
         uids = {uid for held in self._on.get(node, {}).values() for uid in held}
-        return self._count_again(uids | self._unmapped.get(node, {}).keys())
+        cards, nodes = dict[str, set[str]](), set[str]()
+        self._count_again(uids | self._unmapped.get(node, {}).keys(), cards, nodes)
+        return Changes(cards, nodes)
 
     # -- counting -------------------------------------------------------------------------------------------------
 
     def _pools_changed(self, pools: Iterable[str]) -> Changes:
-        changes = Changes()
+        cards, nodes = dict[str, set[str]](), set[str]()
         for pool in pools:
             uids = self._of_pool.get(pool)
             if uids is None:
                 self.devices.forget_gone(pool)
             else:
-                changes = _both(changes, self._count_again(uids))
-        return changes
+                self._count_again(uids, cards, nodes)
+        return Changes(cards, nodes)
 
-    def _count_again(self, uids: Iterable[str]) -> Changes:
-        changes = Changes()
+    def _count_again(self, uids: Iterable[str], cards: dict[str, set[str]], nodes: set[str]) -> None:
         for uid in sorted(uids):
             claim = self._claims[uid]
             if held_by_claim(claim, self.devices, self._totals) != self._holdings[uid]:
-                changes = _both(changes, _both(self._uncount(claim), self._count(claim)))
-        return changes
+                self._uncount(claim, cards, nodes)
+                self._count(claim, cards, nodes)
 
-    def _count(self, claim: Claim) -> Changes:
+    def _count(self, claim: Claim, cards: dict[str, set[str]], nodes: set[str]) -> None:
         holding = self._holdings[claim.uid] = held_by_claim(claim, self.devices, self._totals)
-        for node, use, closed in holding.cards:
-            self._on.setdefault(node, {}).setdefault(use.uuid, {})[claim.uid] = ClaimedCard(node, use, closed)
+        for card in holding.cards:
+            node, uuid = card.node, card.use.uuid
+            self._on.setdefault(node, {}).setdefault(uuid, {})[claim.uid] = card
+            cards.setdefault(node, set()).add(uuid)
         for node, device in holding.unmapped:
             own = self._unmapped.setdefault(node, {})
             own[claim.uid] = (*own.get(claim.uid, ()), device)
-        return _changes(holding)
+            nodes.add(node)
 
-    def _uncount(self, claim: Claim) -> Changes:
+    def _uncount(self, claim: Claim, cards: dict[str, set[str]], nodes: set[str]) -> None:
         holding = self._holdings.pop(claim.uid)
         for node, use, _ in holding.cards:
-            cards = self._on[node]
-            del cards[use.uuid][claim.uid]
-            if not cards[use.uuid]:
-                del cards[use.uuid]
-            if not cards:
-                del self._on[node]
+            on_node = self._on[node]
+            held = on_node[use.uuid]
+            del held[claim.uid]
+            if not held:
+                del on_node[use.uuid]
+                if not on_node:
+                    del self._on[node]
+            cards.setdefault(node, set()).add(use.uuid)
         for node in {node for node, _ in holding.unmapped}:
             del self._unmapped[node][claim.uid]
             if not self._unmapped[node]:
                 del self._unmapped[node]
-        return _changes(holding)
+            nodes.add(node)
 
-    def _drop(self, claim: Claim) -> Changes:
-        changes = self._uncount(claim)
-        del self._claims[claim.uid]
-        for pool in {each.device.pool for each in claim.results} & self._of_pool.keys():
-            self._of_pool[pool].discard(claim.uid)
-            if not self._of_pool[pool]:
+    def _leave(self, uid: str, pools: set[str]) -> None:
+        """Record that a claim refers to these pools no more. Where none does, devices that are gone are forgotten."""
+        for pool in pools:
+            uids = self._of_pool[pool]
+            uids.discard(uid)
+            if not uids:
                 del self._of_pool[pool]
-        return changes
-
-    def _forget_gone(self, claim: Claim | None) -> None:
-        """Forget devices that are gone, of the pools that a claim referred to and now no claim does."""
-        for pool in {each.device.pool for each in claim.results} if claim is not None else ():
-            if pool not in self._of_pool:
                 self.devices.forget_gone(pool)
 
 
-def _summed(uuid: str, held: list[ClaimedCard]) -> DeviceUse:
+def _summed(uuid: str, held: Collection[ClaimedCard]) -> DeviceUse:
     """Return what several claims hold on one card. Claims may share it, or have parts of it in MIG mode, not both."""
-    if len(held) == 1 and held[0].closed is held[0].use.exclusive:
-        return held[0].use
-    closed = any(each.closed for each in held)
-    whole = any(each.use.exclusive for each in held)
-    mixed = closed and not all(each.closed for each in held)
-    return DeviceUse(
-        uuid,
-        sum(each.use.slots for each in held),
-        sum(each.use.memory for each in held),
-        sum(each.use.cores for each in held),
-        exclusive=closed,
-        crowded=mixed or (whole and len(held) > 1) or any(each.use.crowded for each in held),
-    )
+    slots = memory = cores = closing = 0
+    whole = crowded = False
+    for _, use, closed in held:
+        if closed is use.exclusive and len(held) == 1:
+            return use
+        slots, memory, cores, closing = slots + use.slots, memory + use.memory, cores + use.cores, closing + closed
+        whole, crowded = whole or use.exclusive, crowded or use.crowded
+    mixed = 0 < closing < len(held)
+    crowded = crowded or mixed or (whole and len(held) > 1)
+    return DeviceUse(uuid, slots, memory, cores, exclusive=closing > 0, crowded=crowded)
 
 
-def _changes(holding: ClaimHolding) -> Changes:
-    return Changes(
-        frozenset((node, use.uuid) for node, use, _ in holding.cards),
-        frozenset(node for node, _ in holding.unmapped),
-    )
-
-
-def _both(one: Changes, other: Changes) -> Changes:
-    return Changes(one.cards | other.cards, one.nodes | other.nodes)
+def _gpu_pools(claim: Claim) -> set[str]:
+    return {device.pool for device, *_ in claim.results if device.driver in GPU_DRIVERS}

@@ -73,17 +73,19 @@ def held_by_claim(claim: Claim, devices: DeviceTable, totals: Totals) -> ClaimHo
     cards: dict[tuple[str, str], ClaimedCard] = {}
     unmapped = []
     for result in claim.results:
-        if result.admin_access or result.device.driver not in GPU_DRIVERS:
+        device = result.device
+        if result.admin_access or device.driver not in GPU_DRIVERS:
             continue
-        card = devices.card(result.device)
-        node = _node(claim, result.device, devices, card)
+        card = devices.card(device)
+        node = _node(claim, device, devices, card)
         if card is None:
-            unmapped.append((node, result.device))
+            unmapped.append((node, device))
             continue
         taken = _taken(result, card, totals(node, card.uuid), devices)
-        known = cards.get((node, card.uuid))
-        cards[node, card.uuid] = ClaimedCard(node, *taken) if known is None else _together(known, *taken)
-    return ClaimHolding(tuple(cards[place] for place in sorted(cards)), tuple(unmapped))
+        place = node, card.uuid
+        known = cards.get(place)
+        cards[place] = ClaimedCard(node, *taken) if known is None else _together(known, *taken)
+    return ClaimHolding(tuple([cards[place] for place in sorted(cards)]), tuple(unmapped))
 
 
 def charged_devices(requests: Iterable[tuple[str, int | None]]) -> dict[str, int]:
@@ -109,15 +111,15 @@ def _node(claim: Claim, device: DeviceId, devices: DeviceTable, card: Card | Non
 
 def _taken(result: Result, card: Card, total: Resources | None, devices: DeviceTable) -> tuple[DeviceUse, bool]:
     """Return what one result takes of its card, and whether it closes the card."""
-    size = total or Resources(1, -(-card.memory_bytes // _MEBI), _WHOLE_PERCENT)
     if card.kind is DeviceKind.MIG:
         whole = devices.whole_multiprocessors(result.device.pool, card.uuid)
         cores = _WHOLE_PERCENT * card.multiprocessors // whole if whole else 0
         return DeviceUse(card.uuid, 1, -(-card.memory_bytes // _MEBI), cores), True
+    size = total or Resources(1, -(-card.memory_bytes // _MEBI), _WHOLE_PERCENT)
     if result.share_id:
         memory = size.memory if result.memory_bytes is None else -(-result.memory_bytes // _MEBI)
         return DeviceUse(card.uuid, 1, memory, EXCLUSIVE_CORES if result.cores is None else result.cores), False
-    return DeviceUse(card.uuid, size.slots, size.memory, _WHOLE_PERCENT, exclusive=True), True
+    return DeviceUse(card.uuid, size.slots, size.memory, _WHOLE_PERCENT, True), True  # noqa: FBT003 - exclusive
 
 
 def _together(known: ClaimedCard, use: DeviceUse, closed: bool) -> ClaimedCard:  # noqa: FBT001 - see `_taken`

@@ -17,7 +17,6 @@ from accounting.holders.raw_values import (
     NOTHING,
     Budgets,
     OverBudget,
-    Overcommitted,
     Promised,
     RawRequest,
     Shortage,
@@ -200,26 +199,6 @@ class RawDevices:
             if hard is not None and adds and used + adds > hard:
                 found.append(OverBudget(vmi.namespace, key, hard, used, adds, "the VM"))
         return tuple(found)
-
-    def overcommitted(self) -> list[Overcommitted]:
-        """Return where more is used than there is, with all who have some of it, sorted by node and key."""
-        found = []
-        for (node, key), used in sorted(self.units.on_nodes().items()):
-            have = self.allocatable(key).get(node, 0)
-            if used > have:
-                found.append(Overcommitted(node, key, have, used, tuple(self._users(node, key))))
-        return found
-
-    def _users(self, node: str, key: str) -> list[str]:
-        """Return who uses units of a key on a node, by kind and name."""
-        pods = [(pod, dict(pod.units).get(key, 0)) for pod in self._pods.values() if pod.node == node]
-        users = [f"pod {pod.namespace}/{pod.name} {units}" for pod, units in pods if units]
-        for vmi, holds in self._holds.items():
-            here = [hold for hold in holds if (hold.node, hold.key) == (node, key)]
-            held = sum(hold.units for hold in here if not hold.name)
-            users += [f"vmi {vmi.namespace}/{vmi.name} {held}"] if held else []
-            users += [f"hold {vmi.namespace}/{hold.name} {hold.units}" for hold in here if hold.name]
-        return sorted(users)
 
     # -- changing -------------------------------------------------------------------------------------------------
 

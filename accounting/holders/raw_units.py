@@ -61,18 +61,21 @@ class _Sums:
         """Return a VMI's group at a place; an empty one if it has none."""
         return self._groups.get((vmi, place)) or _Group()
 
-    def add(self, place: _Place, vmi: VmiKey | None, *, held: int = 0, requested: int = 0) -> None:
+    def add(self, place: _Place, vmi: VmiKey | None, held: int, requested: int) -> None:
         """Add to a place's sums; negative numbers subtract."""
         if vmi is None:
             self._count(place, requested)
             return
-        group = self._groups.setdefault((vmi, place), _Group())
+        known = vmi, place
+        group = self._groups.get(known)
+        if group is None:
+            group = self._groups[known] = _Group()
         before = group.used
         group.held += held
         group.requested += requested
         self._count(place, group.used - before)
         if not (group.held or group.requested):
-            del self._groups[vmi, place]
+            del self._groups[known]
 
     def without(self, place: _Place, pod: RawPod | None, requested: int) -> int:
         """Return the use at a place without what a pod requests there."""
@@ -85,6 +88,8 @@ class _Sums:
         return used - group.used + max(group.held, group.requested - requested)
 
     def _count(self, place: _Place, change: int) -> None:
+        if not change:
+            return
         amount = self.used.get(place, 0) + change
         if amount:
             self.used[place] = amount
@@ -118,18 +123,18 @@ class RawUnits:
 
         The pod's own earlier use does not count.
         """
-        units = dict(pod.units).get(key, 0)
+        units = _of(pod.units, key)
         if pod.vmi is None:
             return units
         return _added(self._nodes.group(pod.vmi, (pod.node, key)), units, self._own(pod, (pod.node, key)))
 
     def new_charge(self, pod: RawPod, key: str) -> int:
         """Return the units that a pod would add to its namespace's budget."""
-        units = _charged(pod).get(key, 0)
+        units = _of(_charged(pod), key)
         if pod.vmi is None:
             return units
         known = self._pods.get(pod.uid)
-        own = 0 if known is None or known.vmi != pod.vmi else _charged(known).get(key, 0)
+        own = 0 if known is None or known.vmi != pod.vmi else _of(_charged(known), key)
         return _added(self._namespaces.group(pod.vmi, (pod.namespace, key)), units, own)
 
     def adds_held(self, vmi: VmiKey, node: str, key: str, units: int) -> int:
@@ -144,14 +149,16 @@ class RawUnits:
     def charged_without(self, pod: RawPod, key: str) -> int:
         """Return the units of a key that a pod's namespace is charged for, what it is charged for the pod left out."""
         known = self._pods.get(pod.uid)
-        own = 0 if known is None or known.namespace != pod.namespace else _charged(known).get(key, 0)
+        own = 0 if known is None or known.namespace != pod.namespace else _of(_charged(known), key)
         return self._namespaces.without((pod.namespace, key), known, own)
 
     def put_pod(self, pod: RawPod) -> None:
         """Record a pod that is on a node."""
-        if self._pods.get(pod.uid) == pod:
+        known = self._pods.get(pod.uid)
+        if known == pod:
             return
-        self.remove_pod(pod.uid)
+        if known is not None:
+            self._count_pod(known, -1)
         self._pods[pod.uid] = pod
         self._count_pod(pod, 1)
 
@@ -173,31 +180,40 @@ class RawUnits:
 
     def _own_on(self, pod: RawPod, node: str, key: str) -> int:
         known = self._pods.get(pod.uid)
-        return 0 if known is None or known.node != node else dict(known.units).get(key, 0)
+        return 0 if known is None or known.node != node else _of(known.units, key)
 
     def _own(self, pod: RawPod, place: _Place) -> int:
         known = self._pods.get(pod.uid)
         if known is None or (known.vmi, known.node) != (pod.vmi, place[0]):
             return 0
-        return dict(known.units).get(place[1], 0)
+        return _of(known.units, place[1])
 
     def _count_pod(self, pod: RawPod, sign: int) -> None:
         for key, units in pod.units:
-            self._nodes.add((pod.node, key), pod.vmi, requested=sign * units)
-        for key, units in _charged(pod).items():
-            self._namespaces.add((pod.namespace, key), pod.vmi, requested=sign * units)
+            self._nodes.add((pod.node, key), pod.vmi, 0, sign * units)
+        for key, units in _charged(pod):
+            self._namespaces.add((pod.namespace, key), pod.vmi, 0, sign * units)
 
     def _count_hold(self, hold: Hold, sign: int) -> None:
-        self._namespaces.add((hold.vmi.namespace, hold.key), hold.vmi, held=sign * hold.units)
+        self._namespaces.add((hold.vmi.namespace, hold.key), hold.vmi, sign * hold.units, 0)
         if hold.node is not None:
-            self._nodes.add((hold.node, hold.key), hold.vmi, held=sign * hold.units)
+            self._nodes.add((hold.node, hold.key), hold.vmi, sign * hold.units, 0)
 
 
-def _charged(pod: RawPod) -> dict[str, int]:
+def _charged(pod: RawPod) -> Units:
     """Return a pod's charge to its namespace; for a migration's target, its requests beyond the source's."""
+    if not pod.migrates_from:
+        return pod.units
     source = dict(pod.migrates_from)
-    charges = {key: max(0, units - source.get(key, 0)) for key, units in pod.units}
-    return {key: units for key, units in charges.items() if units}
+    return tuple((key, max(0, units - source.get(key, 0))) for key, units in pod.units)
+
+
+def _of(units: Units, key: str) -> int:
+    """Return the units of a key."""
+    for name, number in units:
+        if name == key:
+            return number
+    return 0
 
 
 def _added(group: _Group, units: int, own: int) -> int:

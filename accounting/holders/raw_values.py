@@ -54,7 +54,9 @@ class Overcommitted(NamedTuple):
     allocatable: int
     used: int
     users: tuple[str, ...]
-    """Kind, name and units of each; a VM and its launchers share what is the same device."""
+    """Kind, name and units of each, sorted; a launcher has what it requests beyond its VM's devices."""
+    pods: tuple[RawRequest, ...] = ()
+    """All pods there that request some, launchers included, by UID."""
 
 
 class OverBudget(NamedTuple):

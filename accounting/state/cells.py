@@ -11,6 +11,9 @@ import numpy as np
 
 from accounting.state.tables import MAX_LOAD, Int64Array, NodeArrays, RequestedArrays, card_load
 
+Use = tuple[str, int, int, int, bool, bool]
+"""A `holdings.DeviceUse`."""
+
 
 class _Views(NamedTuple):
     """Views of the arrays' memory. Reading or writing one number through them takes half the time."""
@@ -114,8 +117,8 @@ class DeviceTable:
         self._views.cpu_milli[row] += cpu_milli
         self.touch(row)
 
-    def add(self, device: int, row: int, use: tuple[str, int, int, int, bool, bool], sign: int) -> None:
-        """Add what a pod holds on a card, or take it away. `use`: a `holdings.DeviceUse`."""
+    def add(self, device: int, row: int, use: Use, sign: int) -> None:
+        """Add what a pod holds on a card, or take it away."""
         _, slots, memory, cores, exclusive, crowded = use
         views, cell = self._views, (device, row)
         views.slots[cell] = slots = views.slots[cell] + sign * slots
@@ -125,6 +128,23 @@ class DeviceTable:
         if exclusive:
             views.exclusive[cell] += sign
         self._derive(cell, slots, memory, cores)
+
+    def exchange(self, device: int, row: int, before: Use | None, now: Use | None) -> bool:
+        """Let a card have one use in another's place; returns whether that makes it over-committed, or ends that."""
+        views, cell = self._views, (device, row)
+        was_over = self.is_overcommitted(device, row)
+        slots, memory, cores = views.slots[cell], views.memory[cell], views.cores[cell]
+        holders, exclusive = views.holders[cell], views.exclusive[cell]
+        if before is not None:
+            slots, memory, cores = slots - before[1], memory - before[2], cores - before[3]
+            holders, exclusive = holders - 1 - before[5], exclusive - before[4]
+        if now is not None:
+            slots, memory, cores = slots + now[1], memory + now[2], cores + now[3]
+            holders, exclusive = holders + 1 + now[5], exclusive + now[4]
+        views.slots[cell], views.memory[cell], views.cores[cell] = slots, memory, cores
+        views.holders[cell], views.exclusive[cell] = holders, exclusive
+        self._derive(cell, slots, memory, cores)
+        return self.is_overcommitted(device, row) is not was_over
 
     def refresh(self, device: int, row: int) -> None:
         """Recompute the derived numbers of one cell."""

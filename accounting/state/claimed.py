@@ -6,10 +6,25 @@ its node does not register is none of accounting's and has no cell; a row that i
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from accounting.holders import CardClaims, Unmapped
 from accounting.state.rows import NodeRows
 from accounting.status import Problem, ProblemCode
+
+_NOTHING: Mapping[str, CardClaims] = MappingProxyType({})
+_NO_ROW: tuple[int, Mapping[str, int]] = (-1, MappingProxyType({}))
+
+
+class CardChange(NamedTuple):
+    """A card of which claims hold something else than before."""
+
+    uuid: str
+    frees: bool
+    """Claims held something there, and hold less or something else now."""
+    turns: bool
+    """It is over-committed now and was not, or the other way round."""
 
 
 class Claimed:
@@ -42,25 +57,26 @@ class Claimed:
 
     # -- changing -------------------------------------------------------------------------------------------------
 
-    def put(self, node: str, uuid: str, claims: CardClaims | None) -> bool:
-        """Record what claims hold on a card now; returns whether that is new."""
-        cards = self._cards.get(node, {})
-        known = cards.get(uuid)
-        if known == claims:
-            return False
-        self._changing(node)
-        self._add(node, uuid, known, -1)
-        self._add(node, uuid, claims, 1)
+    def put(self, node: str, now: Mapping[str, CardClaims | None]) -> list[CardChange]:
+        """Record what claims hold on some cards of a node now, by UUID; returns those of which that is new."""
         # A new mapping, so that dumps keep the old one.
-        changed = {key: each for key, each in cards.items() if key != uuid}
-        if claims is not None:
-            changed[uuid] = claims
-        if changed:
-            self._cards[node] = changed
-        else:
-            del self._cards[node]
-        self._touch(node)
-        return True
+        cards = dict(self._cards.get(node, ()))
+        row, positions = self._rows.place(node) if node in self._rows else _NO_ROW
+        found: list[CardChange] = []
+        for uuid, claims in now.items():
+            before = cards.get(uuid)
+            if before == claims:
+                continue
+            if not found:
+                self._changing(node)
+            found.append(self._exchange(row, positions.get(uuid), uuid, before, claims))
+            if claims is None:
+                del cards[uuid]
+            else:
+                cards[uuid] = claims
+        if found:
+            self._keep(node, cards)
+        return found
 
     def block(self, node: str, unmapped: tuple[Unmapped, ...]) -> bool:
         """Record which devices of a node cannot be told now; returns whether that is new."""
@@ -78,23 +94,30 @@ class Claimed:
 
     def count_row(self, node: str) -> None:
         """Count everything again on a node's row, which has just been laid out."""
+        row, positions = self._rows.place(node)
         for uuid, claims in self._cards.get(node, {}).items():
-            self._add(node, uuid, claims, 1)
+            self._exchange(row, positions.get(uuid), uuid, None, claims)
         self._block(node, int(node in self._unmapped))
 
     def copy_to(self, other: "Claimed", node: str) -> None:
         """Record what is held on a node in another table too."""
-        for uuid, claims in self._cards.get(node, {}).items():
-            other.put(node, uuid, claims)
+        other.put(node, self._cards.get(node, _NOTHING))
         other.block(node, self._unmapped.get(node, ()))
 
-    def _add(self, node: str, uuid: str, claims: CardClaims | None, sign: int) -> None:
-        if claims is None or node not in self._rows:
-            return
-        row, positions = self._rows.place(node)
-        position = positions.get(uuid)
-        if position is not None:
-            self._rows.table.add(position, row, claims.use, sign)
+    def _keep(self, node: str, cards: dict[str, CardClaims]) -> None:
+        if cards:
+            self._cards[node] = cards
+        else:
+            del self._cards[node]
+        self._touch(node)
+
+    def _exchange(
+        self, row: int, position: int | None, uuid: str, before: CardClaims | None, now: CardClaims | None
+    ) -> CardChange:
+        """Let a card's cell, if it has one, have what is held now in the place of what was held before."""
+        used, uses = None if before is None else before.use, None if now is None else now.use
+        turns = position is not None and self._rows.table.exchange(position, row, used, uses)
+        return CardChange(uuid, used is not None and used != uses, turns)
 
     def _block(self, node: str, change: int) -> None:
         if change and node in self._rows:

@@ -50,7 +50,9 @@ class PodEntry:
 
     def is_as(self, pod: Pod) -> bool:
         """Whether a pod, given with packed rows, equals the kept one apart from its inits' state."""
-        return bool(self.pod.allocation_text) and bool(_lasting(self.pod) == _lasting(pod))
+        kept = self.pod
+        # Where rows are kept themselves, no text says which they are.
+        return (kept.allocation is None or bool(kept.allocation_text)) and bool(_lasting(kept) == _lasting(pod))
 
 
 def packed(pod: Pod) -> Pod:

@@ -8,7 +8,7 @@ function of its entry and its booking; pods and nodes without raw keys cost noth
 from collections.abc import Iterator
 
 from accounting.answers import raw_request
-from accounting.holders import RawDevices
+from accounting.holders import RawDevices, overcommitted
 from accounting.node import Node
 from accounting.pod import Pod
 from accounting.state.cache import Cache
@@ -64,7 +64,7 @@ class RawPods:
 
 def raw_problems(devices: RawDevices) -> Iterator[Problem]:
     """Yield what is wrong with whole devices: more used than there is, VMs whose GPUs nobody counts."""
-    for each in devices.overcommitted():
+    for each in overcommitted(devices):
         numbers = f"{each.used} are used of {each.allocatable}: {', '.join(each.users)}"
         yield Problem(ProblemCode.RAW_OVERCOMMITTED, f"node {each.node} key {each.key}", numbers)
     for vmi in devices.vmis():

@@ -120,20 +120,16 @@ class ResourceClaims:
 
     def _take(self, changes: Changes) -> None:
         """Let the cache have what has changed, and tell who listens."""
-        cache, freed = self._cache, set[str]()
-        for node, uuid in sorted(changes.cards):
-            before = cache.claimed.on(node).get(uuid)
-            was_over = cache.is_overcommitted(node, uuid)
-            now = self._ledger.on_card(node, uuid)
-            if not cache.claimed.put(node, uuid, now):
-                continue
-            if before is not None and (now is None or now.use != before.use):
-                freed.add(node)
-            if cache.is_overcommitted(node, uuid) is not was_over:
-                self._events.card_changed.publish(node, uuid)
-        for node in sorted(changes.nodes):
+        claimed, freed = self._cache.claimed, set[str]()
+        for node, uuids in sorted(changes.cards.items()) if changes.cards else ():
+            for each in claimed.put(node, {uuid: self._ledger.on_card(node, uuid) for uuid in sorted(uuids)}):
+                if each.frees:
+                    freed.add(node)
+                if each.turns:
+                    self._events.card_changed.publish(node, each.uuid)
+        for node in sorted(changes.nodes) if changes.nodes else ():
             blocks = self._slices_known and not self._ignores_unmapped
-            if cache.claimed.block(node, self._ledger.unmapped(node) if blocks else ()):
+            if claimed.block(node, self._ledger.unmapped(node) if blocks else ()):
                 freed.add(node)
         for node in sorted(freed):
             self._events.freed.publish(node)

@@ -52,7 +52,9 @@ def readiness(address: str, authorities: bytes) -> str:
 
 def wanted_webhooks(settings: Settings, admission: AdmissionSettings, target: Target) -> list[list[Json]]:
     """Return the webhooks of each kind of KINDS, without caBundle."""
-    return [each["webhooks"] for each in configurations(managed_vendors(settings), admission, target)]
+    return [
+        each["webhooks"] for each in configurations(managed_vendors(settings), admission, target, settings.raw_keys)
+    ]
 
 
 class Webhooks:

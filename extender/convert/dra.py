@@ -35,8 +35,8 @@ def convert_claim(wire: resource_v1.ResourceClaim) -> Claim:
         sys.intern(namespace),
         name,
         tuple(map(_result, results)),
-        _node(allocation),
-        next((each.uid or "" for each in meta.ownerReferences or () if each.kind == "Pod" and each.controller), ""),
+        None if allocation is None else _node(allocation),
+        _owner(meta.ownerReferences) if meta.ownerReferences else "",
     )
 
 
@@ -86,18 +86,22 @@ def _whole(raw: object, most: int) -> int | None:
     return min(value, most) if value >= 0 else None
 
 
-def _node(allocation: resource_v1.Allocation | None) -> str | None:
+def _owner(owners: Iterable[core_v1.OwnerReference]) -> str:
+    """Return the UID of the pod that controls an object; "" if none does."""
+    return next((each.uid or "" for each in owners if each.kind == "Pod" and each.controller), "")
+
+
+def _node(allocation: resource_v1.Allocation) -> str | None:
     """Return the one node to which an allocation is limited by its name; None if it is not, or to several."""
-    selector = None if allocation is None else allocation.nodeSelector
+    selector = allocation.nodeSelector
     terms = (selector and selector.nodeSelectorTerms) or ()
-    names = {name for term in terms for name in _names(term.matchFields or ())}
-    return names.pop() if len(names) == 1 and len(terms) == 1 else None
-
-
-def _names(fields: Iterable[resource_v1.FieldRequirement]) -> Iterable[str]:
-    for field in fields:
+    if len(terms) != 1:
+        return None
+    names = set[str]()
+    for field in terms[0].matchFields or ():
         if field.key == _NODE_NAME and field.operator == "In":
-            yield from field.values or ()
+            names.update(field.values or ())
+    return names.pop() if len(names) == 1 else None
 
 
 def _device(wire: resource_v1.Device) -> SliceDevice:

@@ -13,9 +13,12 @@ def misnamed(meta: ObjectMeta | None) -> tuple[Invalid, ...]:
     """Return the names that no API server accepts, each with its reason; absent and empty names are left out."""
     if meta is None:
         return ()
-    checked = (
-        ("metadata.name", meta.name, why_no_subdomain),
-        ("metadata.namespace", meta.namespace, why_no_label),
-        ("metadata.uid", meta.uid, why_no_uid),
-    )
-    return tuple(Invalid(field, text, why) for field, text, check in checked if text and (why := check(text)))
+    name, namespace, uid = meta.name, meta.namespace, meta.uid
+    found = []
+    if name and (why := why_no_subdomain(name)):
+        found.append(Invalid("metadata.name", name, why))
+    if namespace and (why := why_no_label(namespace)):
+        found.append(Invalid("metadata.namespace", namespace, why))
+    if uid and (why := why_no_uid(uid)):
+        found.append(Invalid("metadata.uid", uid, why))
+    return tuple(found)

@@ -72,7 +72,7 @@ def rows_text(wire: watched.AnyPod, settings: Settings) -> str:
         mig = annotations.get(vendor.mig_annotation) if vendor.mig_annotation else None
         if mig:
             texts[mig_part(vendor.key)] = mig
-    return join_texts(texts)
+    return join_texts(texts) if texts else ""
 
 
 def with_rows(pod: Pod, text: str, settings: Settings) -> Pod:

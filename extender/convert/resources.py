@@ -73,6 +73,9 @@ def raw_requests(containers: Sequence[Requested], raw: Sequence[Amounts]) -> Amo
 
     `raw`: what each of them requests.
     """
+    asking = [amounts for amounts in raw if amounts]
+    if len(asking) == 1:
+        return tuple(sorted(asking[0]))
     own = zip(containers, raw, strict=True)
     peak, _ = peak_and_steady((each.kind, ((key, (units,)) for key, units in amounts)) for each, amounts in own)
     return tuple(sorted((key, units) for key, (units,) in peak.items()))

@@ -64,6 +64,7 @@ from extender.live.watching import (
     PodInformer,
     PodSink,
     QuotaSink,
+    RawOvercommitReporter,
     ResourceClaimSink,
     dra_reflectors,
     dra_sinks,
@@ -96,6 +97,7 @@ class LiveExtender:
         self.events = EventRecorder(client, live.identity)
         self.leadership = self._make_leadership(live)
         self.overcommit = OvercommitReporter(self.cluster.cache, self.events, self._answers)
+        self.raw_overcommit = RawOvercommitReporter(self.cluster.raw, self.events, self._answers)
         self.locks = NodeLocks(client, self.facts, self._owner_state)
         self.binder = Binder(self.cluster, informer, client, self.locks, self.leadership, live.bind)
         self.late_bindings = LateBindings(self.cluster, self.binder.reader)
@@ -200,7 +202,7 @@ class LiveExtender:
             self._background.spawn(optional.run)
         # Nothing waits for this one: without permission to list budgets they stay unknown.
         self._background.spawn(self._budgets.run)
-        for part in (self.waker, self.evictor, self.events, self.handshakes):
+        for part in (self.waker, self.evictor, self.events, self.handshakes, self.raw_overcommit):
             self._background.spawn(part.run)
         for optional_part in (self.holds, self.taints):
             if optional_part is not None:

@@ -95,6 +95,8 @@ class LiveCollector(Collector):
         yield _counter("api_requests", "Requests to the API server.", live.client.requests)
         yield _counter("events_dropped", "Events not written for lack of room.", live.events.dropped)
         yield _counter("overcommit_reports", "Pods reported for over-committed cards.", live.overcommit.reports)
+        text = "Nodes reported on which more whole devices of a raw key are used than there are."
+        yield _counter("raw_overcommit_reports", text, live.raw_overcommit.reports)
         claims = 0 if live.claims is None else len(live.claims)
         yield _gauge("claims", "Pods that passed filter and are not bound yet.", claims)
         if live.compared is not None:

@@ -7,7 +7,6 @@ k8s.io/apimachinery/pkg/util/validation (IsDNS1123Label, IsDNS1123Subdomain).
 """
 
 import re
-from collections.abc import Callable
 
 _LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _is_label = re.compile(_LABEL).fullmatch
@@ -19,24 +18,29 @@ _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 
 def why_no_subdomain(text: str) -> str:
     """Return why a text cannot name a pod, node or other object; "" if it can."""
+    if len(text) <= _LONGEST_SUBDOMAIN and _is_subdomain(text):
+        return ""
     form = "must be lower case letters, digits, '-' or '.', each part beginning and ending with a letter or digit"
-    return _why_not(text, _is_subdomain, _LONGEST_SUBDOMAIN, form)
+    return _why_not(text, _LONGEST_SUBDOMAIN, form)
 
 
 def why_no_label(text: str) -> str:
     """Return why a text cannot name a namespace; "" if it can."""
+    if len(text) <= _LONGEST_LABEL and _is_label(text):
+        return ""
     form = "must be lower case letters, digits or '-', beginning and ending with a letter or digit"
-    return _why_not(text, _is_label, _LONGEST_LABEL, form)
+    return _why_not(text, _LONGEST_LABEL, form)
 
 
 def why_no_uid(text: str) -> str:
     """Return why a text cannot be a UID; "" if it can. Kubernetes has no grammar for UIDs."""
-    return _why_not(text, _is_uid, _LONGEST_SUBDOMAIN, "must be visible ASCII characters")
+    if len(text) <= _LONGEST_SUBDOMAIN and _is_uid(text):
+        return ""
+    return _why_not(text, _LONGEST_SUBDOMAIN, "must be visible ASCII characters")
 
 
-def _why_not(text: str, matches: Callable[[str], re.Match[str] | None], longest: int, form: str) -> str:
+def _why_not(text: str, longest: int, form: str) -> str:
+    """Return why an illegal text is illegal. Every watched object comes here, so legal ones do not get this far."""
     if not text:
         return "must not be empty"
-    if len(text) > longest:
-        return f"must have at most {longest} characters"
-    return "" if matches(text) is not None else form
+    return f"must have at most {longest} characters" if len(text) > longest else form

@@ -47,8 +47,8 @@ class Installing:
         given = ["--secret=kube-system/tls", f"--kubeconfig={self._kubeconfig}", "--host=127.0.0.1", "--webhooks"]
         return ["certs", *given, f"--url=https://127.0.0.1:{self.port}", *more]
 
-    async def run(self, *more: str) -> certs_live.Outcome:
-        return await certs_live.renew_secret(_parser().parse_args(self.flags(*more)), Settings())
+    async def run(self, *more: str, settings: Settings | None = None) -> certs_live.Outcome:
+        return await certs_live.renew_secret(_parser().parse_args(self.flags(*more)), settings or Settings())
 
     async def webhooks(self) -> list[dict[str, Any]]:
         found = [await self.send("GET", f"{_CONFIGURATIONS}/{kind.lower()}s/gpu-extender") for kind in _KINDS]
@@ -94,6 +94,19 @@ async def installing(folder: Path) -> AsyncIterator[Installing]:
             yield cluster
         finally:
             await cluster.stop()
+
+
+async def test_whole_devices_are_judged_at_creation_where_the_certificates_command_knows_them(tmp_path: Path) -> None:
+    async with installing(tmp_path) as cluster:
+        whole = Settings(raw_keys=("example.com/whole",))
+        cluster.status = 200
+        await cluster.run(settings=whole)
+        await cluster.answer()
+        await cluster.run(settings=whole)
+        found = {webhook["name"].partition(".")[0]: webhook for webhook in await cluster.webhooks()}
+        assert found["machine"]["rules"][0]["resources"] == ["virtualmachineinstances"]
+        (concerned,) = (each["expression"] for each in found["create"]["matchConditions"])
+        assert "example.com/whole" in concerned
 
 
 async def test_webhooks_come_to_life_when_the_extender_answers_and_not_before(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--load", type=Path, action="append", default=[], metavar="FILE", help="a List in JSON or YAML, or JSON lines"
     )
+    parser.add_argument(
+        "--serve", action="append", default=[], metavar="GROUP/VERSION", help="also this API, such as kubevirt.io/v1"
+    )
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write a kubeconfig for this server")
     parser.add_argument("--history", type=int, default=10_000, help="events kept per resource")
     parser.add_argument("--bookmark-seconds", type=float, default=60.0, help="between two bookmarks")
@@ -50,6 +53,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         expired_start_is_event=arguments.expired_start_is_event,
         seed=arguments.seed,
     )
+    server.serve(*arguments.serve)
     for path in arguments.load:
         server.load(read_dump(path))
     # The loaded objects stay. A collector that walked them again and again would hold up the loop.

@@ -34,6 +34,8 @@ HOLDS: Final = f"/apis/gpu-extender.io/v1alpha1/namespaces/{NAMESPACE}/holds"
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 #: The CRD is looked for every one to two minutes.
 FOUND_SECONDS: Final = 180.0
+#: Minors before DeviceTaintRule was served, and where what DRA serves as extended resources has a gate of its own.
+OLD: Final = {"1.34": ("DRAExtendedResource",)}
 ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 KUBEVIRT: Final = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -207,10 +209,11 @@ async def holders(plane: ControlPlane, folder: Path, *options: str) -> AsyncIter
             await world.write_evidence()
             raise
         finally:
-            await _clean(world)
+            await clean(world)
 
 
-async def _clean(world: World) -> None:
+async def clean(world: World) -> None:
+    """Delete what was made for a test of holders."""
     for path in (CLAIMS, f"{DRA}/resourceslices", f"{DRA}/devicetaintrules", VMIS, HOLDS):
         with suppress(Refusal, aiohttp.ClientError, ValueError):
             for each in await world.kube.items(path):
@@ -220,7 +223,7 @@ async def _clean(world: World) -> None:
             await world.kube.send("DELETE", f"{CRDS}/{name}")
 
 
-async def _install(world: World, definition: Json, path: str) -> None:
+async def install_crd(world: World, definition: Json, path: str) -> None:
     """Install a CRD, and wait until it is served."""
     await world.kube.send("POST", CRDS, definition)
     for _ in range(300):
@@ -243,7 +246,7 @@ def _card(uuid: str) -> Mapping[str, str]:
     return {"nvidia.com/use-gpuuuid": uuid}
 
 
-async def _of_claims(cluster: Holders) -> None:
+async def _of_claims(cluster: Holders, *, has_taints: bool) -> None:
     """Cards that DRA has given away, on a node with three of them."""
     kube = cluster.kube
     slices = resource_slice(*(gpu(f"gpu-{number}", f"GPU-n1-{number}", memory="24Mi") for number in range(4)))
@@ -270,9 +273,11 @@ async def _of_claims(cluster: Holders) -> None:
         rules = await kube.items(f"{DRA}/devicetaintrules")
         return [each["spec"]["deviceSelector"]["device"] for each in rules] == ([] if device is None else [device])
 
-    await cluster.holds(lambda: tainted("gpu-0"), "the card of the pod is tainted")
+    if has_taints:
+        await cluster.holds(lambda: tainted("gpu-0"), "the card of the pod is tainted")
     await kube.send("DELETE", f"{PODS}/other?gracePeriodSeconds=0")
-    await cluster.holds(lambda: tainted(None), "the taint is gone")
+    if has_taints:
+        await cluster.holds(lambda: tainted(None), "the taint is gone")
     # A claim that is released gives the card back, and who waits for it is woken.
     await kube.send("PATCH", f"{CLAIMS}/taker/status", {"status": {"allocation": None}})
     await cluster.placed("refused", "n1")
@@ -376,9 +381,9 @@ async def _of_hold_sets(cluster: Holders) -> None:
     await cluster.problems()
 
 
-@pytest.mark.scenario(13)
+@pytest.mark.scenario("holders")
 async def test_who_else_holds_a_card(planes: Planes, minor: str, folder: Path) -> None:
-    plane = planes(minor)
+    plane = planes(minor, gates=OLD.get(minor, ()))
     budgets = folder / "budgets.yaml"
     budgets.write_text(yaml.safe_dump({"budgets": [{"namespace": NAMESPACE, "hard": {K: 20}}]}))
     options = ("--hold-sets", "--taint-held-cards", "--raw-budgets", str(budgets))
@@ -386,8 +391,8 @@ async def test_who_else_holds_a_card(planes: Planes, minor: str, folder: Path) -
         await cluster.node("n1", "4 cards of 24", 4)
         await cluster.node("n2", "1 card of 24", 4)
         # The CRD appears when the extender has looked for it in vain.
-        await _install(cluster.world, KUBEVIRT, VMIS)
-        await _of_claims(cluster)
+        await install_crd(cluster.world, KUBEVIRT, VMIS)
+        await _of_claims(cluster, has_taints=minor not in OLD)
         await _of_extended_resources(cluster)
         await _of_machines(cluster)
         await cluster.agrees()
@@ -396,7 +401,7 @@ async def test_who_else_holds_a_card(planes: Planes, minor: str, folder: Path) -
         await _of_hold_sets(cluster)
 
 
-@pytest.mark.scenario(13)
+@pytest.mark.scenario("holders")
 async def test_objects_of_a_custom_resource_tell_of_holds(planes: Planes, minor: str, folder: Path) -> None:
     plane = planes(minor)
     (definition,) = _manifests("holds/crd.yaml")
@@ -425,7 +430,7 @@ async def test_objects_of_a_custom_resource_tell_of_holds(planes: Planes, minor:
         await cluster.problems()
 
 
-@pytest.mark.scenario(13)
+@pytest.mark.scenario("holders")
 async def test_an_api_server_without_dra_has_nothing_to_count(planes: Planes, minor: str, folder: Path) -> None:
     """kube-scheduler is not asked: it does not start without an API that it takes for granted."""
     off = [f"resource.k8s.io/{version}=false" for version in ("v1", "v1beta2", "v1beta1")]

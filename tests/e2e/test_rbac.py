@@ -21,13 +21,41 @@ from tests.e2e.language import Scenario
 from tests.e2e.processes import ROOT
 from tests.e2e.story import Story
 from tests.e2e.telling import Json
+from tests.e2e.test_holders import DRA, FOUND_SECONDS, KUBEVIRT, VMIS, Holders, clean, install_crd
 from tests.e2e.world import World
+from tests.extender.dra import gpu, resource_claim, resource_slice, result
+from tests.extender.vmis import K, vmi
 
 _MANIFEST: Final = ROOT / "manifests" / "live" / "rbac.yaml"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _ACCOUNT: Final = "system:serviceaccount:kube-system:gpu-extender"
 _PATIENCE_SECONDS: Final = 60.0
 _SERIOUS: Final = ("warning", "error", "critical")
+
+
+class _Holder(NamedTuple):
+    """Objects that may hold cards: with the rule one of them counts, without it none, and that is said."""
+
+    resources: tuple[str, ...]
+    """As readiness and verify name them."""
+    make: Callable[[Holders], Awaitable[None]]
+    path: str
+    """The list that has it."""
+    options: tuple[str, ...] = ()
+
+
+async def _make_claim(cluster: Holders) -> None:
+    await cluster.kube.send("POST", f"{DRA}/resourceslices", resource_slice(gpu("gpu-0", "GPU-n1-0", memory="48Mi")))
+    await cluster.claim(resource_claim("taker", result("gpu-0"), node="n1"))
+
+
+async def _make_machine(cluster: Holders) -> None:
+    await install_crd(cluster.world, KUBEVIRT, VMIS)
+    await cluster.virtual_machine(vmi("a", units=1, node="n1"))
+
+
+async def _make_nothing(_: Holders) -> None:
+    """Make nothing: what classes map only decides how admission reads a resource's name."""
 
 
 class Row(NamedTuple):
@@ -40,6 +68,8 @@ class Row(NamedTuple):
     then: tuple[Mapping[str, Any], ...] = ()
     """What must be true once the rule is back."""
     is_ready: bool = True
+    holder: "_Holder | None" = None
+    """What is not seen without the rule."""
     also: tuple[str, ...] = ()
     """Serious events that may come with it."""
     lock: str = "none"
@@ -63,6 +93,25 @@ _ROWS: Final[Mapping[str, Row]] = {
         ({"placed": "a", "within": 60},),
     ),
     "list+watch poddisruptionbudgets": Row(("list or watch failed",), _PLACED, ()),
+    "list+watch deviceclasses": Row(
+        ("resource may not be read",),
+        _PLACED,
+        holder=_Holder(("deviceclasses.resource.k8s.io",), _make_nothing, ""),
+    ),
+    "list+watch virtualmachineinstances": Row(
+        ("resource may not be read",),
+        _PLACED,
+        holder=_Holder(("virtualmachineinstances.kubevirt.io",), _make_machine, "/api/v1/holds", ("--raw-key", K)),
+        # The CRD is deleted at the end.
+        also=("resource not served any more", "list or watch failed"),
+    ),
+    "list+watch resourceclaims+resourceslices": Row(
+        ("resource may not be read",),
+        _PLACED,
+        holder=_Holder(
+            ("resourceclaims.resource.k8s.io", "resourceslices.resource.k8s.io"), _make_claim, "/api/v1/claims"
+        ),
+    ),
     "create pods/binding": Row(
         (), ({"create": {"a": "app 10"}, "failed": {"a": "forbidden"}},), ({"placed": "a", "within": 60},)
     ),
@@ -156,6 +205,30 @@ def _serious(world: World) -> set[str]:
     return {str(line["event"]) for line in _logged(world) if line.get("level") in _SERIOUS}
 
 
+async def _unseen(cluster: Holders, holder: _Holder, give_back: Callable[[], None]) -> None:
+    """What holds cards does not count while it may not be seen, which is said; with the rule back it counts."""
+
+    async def said(*resources: str) -> bool:
+        found = (await cluster.world.extender.get("/api/v1/verify"))["problems"]
+        unseen = sorted(each["object"] for each in found if each["code"] == "UnseenResource")
+        return unseen == [f"resource {each}" for each in resources]
+
+    async def counts() -> bool:
+        return not holder.path or len(await cluster.world.extender.get(holder.path)) == 1
+
+    try:
+        await holder.make(cluster)
+        await cluster.holds(
+            lambda: said(*holder.resources), f"{holder.resources} are said not to be seen", FOUND_SECONDS
+        )
+        assert not holder.path or await cluster.world.extender.get(holder.path) == []
+        await asyncio.to_thread(give_back)
+        await cluster.holds(counts, f"{holder.path} has one with the rule back", FOUND_SECONDS)
+        await cluster.holds(said, "all is seen with the rule back", FOUND_SECONDS)
+    finally:
+        await clean(cluster.world)
+
+
 async def _until(holds: Callable[[], bool | Awaitable[bool]], what: str) -> None:
     end = time.monotonic() + _PATIENCE_SECONDS
     while not await asyncio.to_thread(holds):
@@ -179,10 +252,13 @@ async def test_without_a_rule_one_thing_fails_and_says_so(
 ) -> None:
     row = _ROWS[_key(role["rules"][number])]
     options = ["--lock-mode", row.lock, "--log-format", "json", "--lease-duration", "6"]
+    options += row.holder.options if row.holder is not None else ()
     with _without(plane, role, number) as give_back:
         async with (World if row.is_ready else _Patient)(plane, folder, options=options) as world:
             story = Story(Scenario("rbac", 0, "", {}, ()), world)
             await story.nodes({"n1": "1 card of 48"})
+            if row.holder is not None:
+                await _unseen(Holders(world), row.holder, give_back)
             await _steps(story, row.steps)
             said = {text for text in row.says if text not in {line["event"] for line in _logged(world)}}
             if said:

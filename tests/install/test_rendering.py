@@ -13,8 +13,10 @@ import jsonschema_rs
 import pytest
 import yaml
 
+from accounting.vendor import NVIDIA
 from extender import __version__
 from extender.cli import _parser
+from extender.commands.scheduler_config import scheduler_config
 from tests.e2e.clients import renderer
 from tests.install.rendering import CHART, MODES, ROOT, Objects, RenderError, by_helm, by_kustomize, values_of
 
@@ -71,6 +73,82 @@ def test_the_component_that_evicts_gives_every_mode_the_option_the_stop_file_and
         {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]} for spec in (before, after)
     ]
     assert mounts[1] == mounts[0] | {"stop-preemption": "/etc/gpu-extender/preemption"}
+
+
+K = "nvidia.com/GH100_H200_SXM_141GB"
+#: What a kustomization of one's own adds, as docs/install.md says.
+RAW_KEY: Json = {
+    "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+    "kind": "Component",
+    "patches": [
+        {
+            "target": {"kind": "(Deployment|DaemonSet)", "name": "gpu-extender|gpu-extender-certs"},
+            "patch": yaml.safe_dump(
+                [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"--raw-key={K}"}]
+            ),
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "embedded"])
+def test_holds_and_taints_are_off_by_default_and_the_same_objects_in_both(mode: str, tmp_path: Path) -> None:
+    kubectl, helm = program("kubectl"), program("helm")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "kustomization.yaml").write_text(yaml.safe_dump(RAW_KEY))
+    manifests = ROOT / "manifests"
+    expected = by_kustomize(kubectl, mode, (tmp_path / "own", manifests / "holds", manifests / "taints"), tmp_path)
+    found = by_helm(
+        helm,
+        *values_of(mode, ()),
+        f"--set=rawKeys={{{K}}}",
+        "--set=holds.enabled=true",
+        "--set=taintHeldCards.enabled=true",
+    )
+    assert found.keys() == expected.keys()
+    plain = by_helm(helm, *values_of(mode, ()))
+    assert {(name.kind, name.name) for name in found.keys() - plain.keys()} == {
+        ("CustomResourceDefinition", "holds.gpu-extender.io"),
+        ("ClusterRole", "gpu-extender-holds"),
+        ("ClusterRoleBinding", "gpu-extender-holds"),
+        ("ClusterRole", "gpu-extender-taints"),
+        ("ClusterRoleBinding", "gpu-extender-taints"),
+    }
+    for name, each in expected.items():
+        if name.name != "gpu-scheduler-config":
+            assert _with_sorted_args(found[name]) == _with_sorted_args(_plain(each)), name
+    for objects, options in ((found, True), (plain, False)):
+        (args,) = (
+            spec["containers"][0]["args"] for spec in _pods(objects) if spec["serviceAccountName"] == "gpu-extender"
+        )
+        added = {
+            f"--raw-key={K}",
+            "--hold-sets",
+            "--hold-resource=holds.v1alpha1.gpu-extender.io",
+            "--taint-held-cards",
+        }
+        assert added & set(args) == (added if options else set())
+        _parser().parse_args(args)
+
+
+def _with_sorted_args(each: Json) -> Json:
+    """An object; patches append arguments in another order than the chart."""
+    copied: Json = json.loads(json.dumps(each, default=str))
+    spec = copied["spec"].get("template", {}).get("spec", {}) if "spec" in copied else {}
+    for container in spec.get("containers", ()):
+        container.get("args", []).sort()
+    return copied
+
+
+def test_whole_devices_reach_kube_scheduler_as_the_command_says_it() -> None:
+    helm = program("helm")
+    config = next(
+        each for name, each in by_helm(helm, f"--set=rawKeys={{{K}}}").items() if name.name == "gpu-scheduler-config"
+    )
+    expected = scheduler_config((NVIDIA,), "gpu-scheduler", (K,))
+    assert yaml.safe_load(config["data"]["kube-scheduler-config.yaml"]) == yaml.safe_load(expected)
+    with pytest.raises(RenderError, match=r"holds\.enabled needs rawKeys"):
+        by_helm(helm, "--set=holds.enabled=true")
 
 
 def _plain(each: Json) -> Json:
@@ -199,6 +277,9 @@ def _described(schema: Json, before: str = "") -> Iterator[str]:
         ({"scheduler": {"extender": {"image": {"repository": "Mine"}}}}, "repository"),
         ({"scheduler": {"extender": {"resources": {"limits": {"memory": "1 Gi"}}}}}, "memory"),
         ({"scheduler": {"leaderElect": True}}, "leaderElect"),
+        ({"rawKeys": ["gpu"]}, "rawKeys"),
+        ({"holds": {"enabled": "yes"}}, "holds"),
+        ({"taintHeldCards": True}, "taintHeldCards"),
     ],
 )
 def test_a_wrong_value_is_named(change: Json, field: str) -> None:

@@ -15,6 +15,7 @@ from extender.config import ServerSettings, Settings
 from extender.kube.discovery import Presence
 from extender.live.fetching import fetch_objects
 from extender.server.series import extra_series
+from tests.apiserver.resources import EVENTS
 from tests.extender import dra
 from tests.extender.dra import HAMI, claim_status, gpu, mig, resource_claim, resource_slice, result, share
 from tests.extender.objects import ALLOCATION, REGISTER, Json, asks, bound, card, container, node, pod, sidecar
@@ -392,6 +393,9 @@ async def test_both_sides_of_an_over_committed_card_are_named() -> None:
         (problem,) = bench.live.cluster.problems()
         assert "DRA claims: default/c" in problem.message
         assert "pods: default/p" in problem.message
+        await eventually(lambda: len(bench.api.store.tables[EVENTS].rows) == 1)
+        (row,) = bench.api.store.tables[EVENTS].rows
+        assert row.decode()["note"] == "over-committed cards: GPU-a; DRA claims there: default/c"
         bench.kube.send("PATCH", f"{CLAIMS}/c/status", {"status": claim_status(allocated=False, node=None)}, MERGE)
         bench.kube.send("DELETE", f"{CLAIMS}/c")
         await eventually(lambda: bench.live.cluster.problems() == [])

@@ -11,6 +11,8 @@ import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -82,6 +84,7 @@ async def test_every_series_is_there_from_the_start_and_none_names_an_object() -
             "gpu_extender_api_requests_total",
             "gpu_extender_events_dropped_total",
             "gpu_extender_overcommit_reports_total",
+            "gpu_extender_raw_overcommit_reports_total",
             "gpu_extender_claims",
             "gpu_extender_evicting_preemptions_total",
             "gpu_extender_evicting_preemptions_under_way",
@@ -223,6 +226,10 @@ def test_what_survives_a_long_full_collection_is_out_of_the_collectors_sight(
     assert pace._on_collection not in gc.callbacks
 
 
+def _is_gone(one: weakref.ref[Any]) -> bool:
+    return one() is None
+
+
 async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed() -> None:
     class Ring:
         def __init__(self) -> None:
@@ -237,7 +244,7 @@ async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed(
                 gc.collect(younger)
             gone = weakref.ref(ring)
             del ring
-            await eventually(lambda gone=gone: gone() is None)
+            await eventually(partial(_is_gone, gone))
     finally:
         collecting.cancel()
         gc.enable()

@@ -13,6 +13,7 @@ from accounting.status import Code
 from extender.config import Settings
 from extender.kube.discovery import Presence
 from extender.verbs.texts import wire_text
+from tests.apiserver.resources import EVENTS
 from tests.extender.objects import ALLOCATION, Json, node, rows
 from tests.extender.vmis import K, raw_node, raw_pod, vmi
 from tests.live.harness import Bench, eventually, running
@@ -161,6 +162,50 @@ async def test_a_vmi_that_does_not_decode_leaves_the_others_and_what_is_known_of
         listing(bench, "uid-x", name="b")
         await knows(bench, "uid-x", "b")
         assert used(bench) == 3
+
+
+async def test_both_sides_of_an_over_committed_node_are_told_everywhere() -> None:
+    """A VM that starts on a node asks nobody, and its launcher is one with it."""
+    async with raw_running(raw_node(units=2), raw_pod("s", 1, node="n1"), raw_pod("l", 2, node="n1")) as bench:
+        users = "pod default/l 2, pod default/s 1"
+        await eventually(lambda: notes(bench) == dict.fromkeys("ls", f"{OVER}3 are used of 2: {users}"))
+        bench.kube.create(vmi(listed=["uid-l"], units=2))
+        users = "pod default/s 1, vmi default/a 2"
+        await eventually(lambda: notes(bench) == dict.fromkeys("ls", f"{OVER}3 are used of 2: {users}"))
+        session = bench.extender.session
+        async with session.get("/api/v1/nodes/n1") as answer:
+            (use,) = (await answer.json())["raw"]
+        async with session.get("/api/v1/verify") as answer:
+            (problem,) = (await answer.json())["problems"]
+        async with session.get("/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+        assert (use["overcommitted"], [(each["kind"], each["name"]) for each in use["holders"]]) == (
+            True,
+            [("pod", "default/s"), ("vmi", "default/a")],
+        )
+        assert problem == {
+            "code": "RawOvercommitted",
+            "object": f"node n1 key {K}",
+            "message": f"3 are used of 2: {users}",
+        }
+        assert 'gpu_extender_problems{code="RawOvercommitted"} 1.0' in lines
+        bench.kube.delete_pod("s")
+        await eventually(lambda: not bench.live.cluster.problems())
+        reports = bench.live.raw_overcommit.reports
+        bench.kube.create(raw_pod("s", 1, node="n1"))
+        await eventually(lambda: bench.live.raw_overcommit.reports > reports)
+
+
+OVER = f"over-committed on node n1: {K}: "
+
+
+def notes(bench: Bench) -> dict[str, str]:
+    """Return the last note of each pod."""
+    found = sorted(
+        (row.decode() for row in bench.api.store.tables[EVENTS].rows),
+        key=lambda each: int(each["metadata"]["resourceVersion"]),
+    )
+    return {each["regarding"]["name"]: each["note"] for each in found}
 
 
 async def test_c_18_a_doppelganger_and_the_launcher_are_one_use_at_every_step() -> None:

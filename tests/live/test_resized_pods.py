@@ -158,6 +158,16 @@ async def test_r_06_a_thousand_statuses_write_nothing() -> None:
         assert cache.generation - before == CAUGHT_UP
 
 
+async def test_r_06_a_thousand_statuses_of_a_pod_with_whole_devices_write_nothing() -> None:
+    async with raw_bench(raw_node(), raw_pod("p", 3, node="n1")) as bench:
+        cluster = bench.live.cluster
+        kept, version = cluster.registry.kept_pod("uid-p"), cluster.raw.version
+        ready = (status(conditions=[{"type": "Ready", "status": str(number % 2 == 0)}]) for number in range(1000))
+        await change(bench, *ready)
+        assert cluster.registry.kept_pod("uid-p") is kept
+        assert (cluster.raw.version, units(bench)) == (version, 3)
+
+
 async def test_r_07_the_allocation_counts_and_not_the_spec() -> None:
     share = pod(
         "p", [container("main", asks(1, 4000))], node="n1", allocation=rows([("GPU-n1-0", 4000, 0)]), status=runs_only()

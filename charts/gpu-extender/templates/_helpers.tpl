@@ -43,6 +43,9 @@
 {{- if include "gpu-extender.hasDeviceConfig" . }}
 - --vendor-config=/etc/gpu-extender/vendors/device-config.yaml
 {{- end }}
+{{- range .Values.rawKeys }}
+- --raw-key={{ . }}
+{{- end }}
 {{- end -}}
 
 {{/* Who may write the scheduler's annotations, where that is not the default. */}}

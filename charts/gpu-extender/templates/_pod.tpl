@@ -87,6 +87,13 @@ containers:
       - --api-bind-address=0.0.0.0
       - --api-port=9444
       {{- end }}
+      {{- if .Values.holds.enabled }}
+      - --hold-sets
+      - --hold-resource=holds.v1alpha1.gpu-extender.io
+      {{- end }}
+      {{- if .Values.taintHeldCards.enabled }}
+      - --taint-held-cards
+      {{- end }}
       {{- with .Values.scheduler.extender.extraArgs }}
       {{- toYaml . | nindent 6 }}
       {{- end }}

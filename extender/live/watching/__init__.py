@@ -13,6 +13,7 @@ from extender.live.watching.handshakes import HandshakeKeeper
 from extender.live.watching.hold_sink import HoldSink, hold_reflectors, hold_resource
 from extender.live.watching.informer import PodInformer
 from extender.live.watching.overcommit import OvercommitReporter
+from extender.live.watching.raw_overcommit import RawOvercommitReporter
 from extender.live.watching.sinks import NodeSink, PodSink, QuotaSink
 from extender.live.watching.vmi_sink import VMIS, VmiSink, vmi_reflectors
 
@@ -31,6 +32,7 @@ __all__ = [
     "PodInformer",
     "PodSink",
     "QuotaSink",
+    "RawOvercommitReporter",
     "ResourceClaimSink",
     "ResourceSliceSink",
     "VmiSink",

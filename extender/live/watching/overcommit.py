@@ -51,6 +51,15 @@ class OvercommitReporter:
 
     def _report(self, record: PodRecord, cards: tuple[str, ...]) -> None:
         self.reports += 1
-        logger().error("cards over-committed", pod=record.key, podUID=record.uid, node=record.node, cards=cards)
-        pod = PodRef(record.namespace, record.name, record.uid)
-        self._events.warning(pod, "DeviceOvercommitted", "Accounting", f"over-committed cards: {', '.join(cards)}")
+        claimed = self._cache.claimed.on(str(record.node))
+        claims = sorted({name for uuid in cards if uuid in claimed for name, _ in claimed[uuid].holders})
+        others = {"claims": claims} if claims else {}
+        logger().error(
+            "cards over-committed", pod=record.key, podUID=record.uid, node=record.node, cards=cards, **others
+        )
+        note = f"over-committed cards: {', '.join(cards)}"
+        if claims:
+            note += f"; DRA claims there: {', '.join(claims)}"
+        self._events.warning(
+            PodRef(record.namespace, record.name, record.uid), "DeviceOvercommitted", "Accounting", note
+        )

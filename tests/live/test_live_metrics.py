@@ -228,6 +228,7 @@ async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed(
         def __init__(self) -> None:
             self.own = self
 
+    gone: list[weakref.ref[Ring]] = []
     gc.disable()  # what CPython itself begins
     collecting = asyncio.create_task(GarbagePace().run())
     try:
@@ -235,9 +236,9 @@ async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed(
             ring = Ring()
             for younger in range(generation):
                 gc.collect(younger)
-            gone = weakref.ref(ring)
+            gone.append(weakref.ref(ring))
             del ring
-            await eventually(lambda gone=gone: gone() is None)
+            await eventually(lambda: gone[-1]() is None)
     finally:
         collecting.cancel()
         gc.enable()

@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: Length of a turn: less than one filter takes at 10,000 nodes, so a list delays filter less than another filter would.
 _TURN_SECONDS = 0.003
 #: Text of one turn. What was made before costs no time to take, but to copy and to send.
-_TURN_BYTES = 1 << 19
+_TURN_BYTES = 1 << 20
 #: Pause between turns. A request needs several passes of the loop; without a pause it would wait for a turn in each.
 _PAUSE_SECONDS = 0.001
 #: The most answers that are made at a time; each holds a copy of the tables of pods and nodes, some MiB at 100,000

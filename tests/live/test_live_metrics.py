@@ -11,8 +11,6 @@ import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -226,15 +224,12 @@ def test_what_survives_a_long_full_collection_is_out_of_the_collectors_sight(
     assert pace._on_collection not in gc.callbacks
 
 
-def _is_gone(one: weakref.ref[Any]) -> bool:
-    return one() is None
-
-
 async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed() -> None:
     class Ring:
         def __init__(self) -> None:
             self.own = self
 
+    gone: list[weakref.ref[Ring]] = []
     gc.disable()  # what CPython itself begins
     collecting = asyncio.create_task(GarbagePace().run())
     try:
@@ -242,9 +237,9 @@ async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed(
             ring = Ring()
             for younger in range(generation):
                 gc.collect(younger)
-            gone = weakref.ref(ring)
+            gone.append(weakref.ref(ring))
             del ring
-            await eventually(partial(_is_gone, gone))
+            await eventually(lambda: gone[-1]() is None)
     finally:
         collecting.cancel()
         gc.enable()

@@ -189,6 +189,7 @@ def _measured(
     return {
         "first_lists_seconds": round(seconds, 1),
         "first_lists_cpu_seconds": round((after.used_ns - before.used_ns) / 1e9, 1),
+        "longest_full_collection_ms": round(extender.metric("full_collection_seconds") * 1000, 1),
         "peak_mib": extender.peak_kib() // 1024,
         "event_cpu_us_with_network": round(used_us / (2 * (min(events, size.claims) + min(events, size.vmis))), 1),
         # The gauges remember two minutes, so each is that of everything up to there.

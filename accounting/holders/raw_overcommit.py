@@ -18,8 +18,11 @@ _Has = tuple[RawRequest, Mapping[str, int]]
 
 def overcommitted_places(devices: RawDevices) -> list[Place]:
     """Return the nodes and keys of which more is used than there is, sorted."""
-    used, have = devices.units.on_nodes(), devices.allocatable
-    return sorted(place for place, units in used.items() if units > have(place[1]).get(place[0], 0))
+    found = []
+    for key in devices.units.keys_in_use():
+        have = devices.allocatable(key)
+        found += [(node, key) for node, units in devices.units.of_key(key).items() if units > have.get(node, 0)]
+    return sorted(found)
 
 
 def overcommitted(devices: RawDevices, over: Sequence[Place] | None = None) -> list[Overcommitted]:

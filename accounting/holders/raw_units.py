@@ -123,6 +123,10 @@ class RawUnits:
         """Return the units that are used, by (node, key)."""
         return self._nodes.used
 
+    def keys_in_use(self) -> list[str]:
+        """Return the keys of which some node has units in use, sorted."""
+        return sorted(self._nodes.by_key)
+
     def of_key(self, key: str) -> Mapping[str, int]:
         """Return the units of a key that are used, by node."""
         return self._nodes.by_key.get(key, {})

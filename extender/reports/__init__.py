@@ -10,7 +10,7 @@ from extender.reports.lists import VerifyLists, claim_entries, hold_entries, nod
 from extender.reports.marks import MARKS, WRONG, card_marks, wanted_marks
 from extender.reports.options import options
 from extender.reports.render import account, node_devices
-from extender.reports.sums import Usage, holder_counts, summary, usage
+from extender.reports.sums import Usage, holder_counts, summary, summary_in_steps, usage
 from extender.reports.usage_records import usage_csv, usage_records
 from extender.reports.why import why, why_in_steps
 
@@ -34,6 +34,7 @@ __all__ = [
     "pod_entries",
     "request_text",
     "summary",
+    "summary_in_steps",
     "usage",
     "usage_csv",
     "usage_records",

@@ -4,7 +4,7 @@ It must not list pods or cards. Invariants: the sums are those of the lists; sum
 few milliseconds, so that a server can answer others in between.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Generator, Iterator
 
 import numpy as np
 
@@ -20,42 +20,59 @@ _PODS_PER_STEP = 1_000
 
 
 def summary(cluster: Cluster, waiting: int) -> Summary:
-    """Return the cluster's summary. `waiting`: pods that ask for cards and are on no node."""
-    cache = cluster.cache
+    """Return the same as `summary_in_steps` at once."""
+    steps = summary_in_steps(cluster, waiting)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Summary = end.value
+            return found
+
+
+def summary_in_steps(cluster: Cluster, waiting: int) -> Generator[None, None, Summary]:
+    """Return the cluster's summary, in steps. `waiting`: pods that ask for cards and are on no node."""
+    cache, holders = cluster.cache, holder_counts(cluster)
+    yield
+    problems = cluster.problem_counts()
+    yield
     snapshot = cache.snapshot()
     present = snapshot.nodes.present
     return {
         "version": __version__,
         "nodes": len(cache.nodes),
         "pods": len(cache.pods),
-        "holders": holder_counts(cluster),
+        "holders": holders,
         "waiting": waiting,
         "totals": _sums(snapshot, present),
         "models": [
             {"model": model, **_sums(snapshot, present & (snapshot.nodes.type_id == number))}
             for model, number in sorted(snapshot.type_ids)
         ],
-        "problems": {code.value: count for code, count in cluster.problem_counts().items()},
+        "problems": {code.value: count for code, count in problems.items()},
     }
 
 
 def holder_counts(cluster: Cluster) -> HolderCounts:
     """Return how many hold cards or whole devices, by kind. A launcher of a VM is not counted beside its VM."""
-    raw, cache = cluster.raw, cluster.cache
-    pods = len(cache.pods)
+    raw, records = cluster.raw, cluster.cache.pods
+    pods, launcher_of = len(records), raw.launcher_of
     for each in raw.pods():
-        record = cache.pods.get(each.uid)
-        if raw.launcher_of(each.namespace, each.uid) is None:
+        record = records.get(each.uid)
+        if launcher_of(each.namespace, each.uid) is None:
             pods += each.node is not None and record is None
         else:
             pods -= record is not None and not record.held
-    names = [{hold.name for hold in holds if hold.node is not None} for holds in raw.holds().values()]
-    return {
-        "pod": pods,
-        "claim": len(cluster.resource_claims),
-        "vmi": sum("" in each for each in names),
-        "hold": sum(len(each - {""}) for each in names),
-    }
+    vmis = holds = 0
+    for kept in raw.holds().values():
+        # Most VMs have one hold; a set for each would take most of the time.
+        names: Collection[str] = {hold.name for hold in kept if hold.node is not None} if len(kept) > 1 else ()
+        if len(kept) == 1 and kept[0].node is not None:
+            names = (kept[0].name,)
+        if names:
+            vmis += "" in names
+            holds += len(names) - ("" in names)
+    return {"pod": pods, "claim": len(cluster.resource_claims), "vmi": vmis, "hold": holds}
 
 
 def _sums(snapshot: Snapshot, cards: BoolArray) -> Sums:

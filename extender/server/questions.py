@@ -21,7 +21,7 @@ from extender.reports import (
     node_devices,
     options,
     pod_detail,
-    summary,
+    summary_in_steps,
     usage_csv,
     usage_records,
     why_in_steps,
@@ -195,7 +195,7 @@ def _summary_in_steps(cluster: Cluster) -> Iterator[Summary | None]:
     """Yield the summary as the last step."""
     waiting = yield from cluster.waiting_in_steps()
     yield None
-    yield summary(cluster, len(waiting))
+    yield (yield from summary_in_steps(cluster, len(waiting)))
 
 
 def _in_places(decisions: Iterable[Decision]) -> Entries:

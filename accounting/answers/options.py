@@ -75,8 +75,8 @@ def _card_option(snapshot: Snapshot, model: str, cards: BoolArray, sizes: Sequen
 
 def raw_options(devices: RawDevices) -> Iterator[RawOption]:
     """Yield every raw key that some node has, by name."""
-    used = devices.units.on_nodes()
     for key in devices.advertised():
-        free = [have - used.get((node, key), 0) for node, have in devices.allocatable(key).items()]
+        used = devices.units.of_key(key)
+        free = [have - used.get(node, 0) for node, have in devices.allocatable(key).items()]
         open_nodes = [units for units in free if units > 0]
         yield RawOption(key, len(open_nodes), sum(open_nodes), max(open_nodes, default=0))

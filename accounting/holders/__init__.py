@@ -17,7 +17,7 @@ from accounting.holders.hold import Hold, HoldState, holds_of, still_held, wante
 from accounting.holders.hold_places import KeptSet, LedgerPlaces
 from accounting.holders.hold_sets import HoldSet, Places, Room, bind_set, full_pass, is_whole
 from accounting.holders.raw_devices import RawDevices
-from accounting.holders.raw_overcommit import overcommitted
+from accounting.holders.raw_overcommit import overcommitted, overcommitted_places
 from accounting.holders.raw_units import RawPod, RawUnits, Units
 from accounting.holders.raw_values import (
     ANY_NAMESPACE,
@@ -80,6 +80,7 @@ __all__ = [
     "holds_of",
     "is_whole",
     "overcommitted",
+    "overcommitted_places",
     "split_by_phase",
     "still_held",
     "wanted_by",

@@ -113,13 +113,13 @@ class RawDevices:
     def judged(self, pod: RawRequest) -> dict[str, Shortage | None]:
         """Return the nodes that have devices of a pod's first key: None where it has room, else what is short there."""
         (key, units), *others = pod.units
-        near, used = self._near(pod), self.units.on_nodes()
+        near, used = self._near(pod), self.units.of_key(key)
         found: dict[str, Shortage | None] = {}
         for node, have in self.allocatable(key).items():
             if others or node in near:
                 found[node] = next(iter(self.shortages(pod, node)), None)
                 continue
-            taken = used.get((node, key), 0)
+            taken = used.get(node, 0)
             found[node] = None if units <= have - taken else Shortage(key, units, have, taken)
         return found
 
@@ -129,13 +129,13 @@ class RawDevices:
         if len(pod.units) > 1:
             return nsmallest(most, nodes, key=lambda node: self._order(pod, node, is_near=node in near))
         ((key, units),) = pod.units
-        have, used = self.allocatable(key), self.units.on_nodes()
+        have, used = self.allocatable(key), self.units.of_key(key)
         ordered = nsmallest(
             most,
             (
                 self._order(pod, node, is_near=True)
                 if node in near
-                else _order_of(units, have.get(node, 0), used.get((node, key), 0), node)
+                else _order_of(units, have.get(node, 0), used.get(node, 0), node)
                 for node in nodes
             ),
         )

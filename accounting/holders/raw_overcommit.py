@@ -4,23 +4,33 @@ Why it exists: nobody is asked before a VM runs, a pod of another scheduler is b
 must be told of both sides. It must not change anything. Invariant: what the users have adds up to what is used.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from accounting.holders.hold import Hold
 from accounting.holders.raw_devices import RawDevices
 from accounting.holders.raw_values import Overcommitted, RawRequest
 from accounting.holders.virtual_machine import VmiKey
 
-_Place = tuple[str, str]  # node, raw key
+Place = tuple[str, str]
+"""Node and raw key."""
 _Has = tuple[RawRequest, Mapping[str, int]]
 
 
-def overcommitted(devices: RawDevices) -> list[Overcommitted]:
-    """Return where more is used than there is, with all who have some of it, sorted by node and key."""
-    used, have = devices.units.on_nodes(), devices.allocatable
-    over = sorted(place for place, units in used.items() if units > have(place[1]).get(place[0], 0))
+def overcommitted_places(devices: RawDevices) -> list[Place]:
+    """Return the nodes and keys of which more is used than there is, sorted."""
+    found = []
+    for key in devices.units.keys_in_use():
+        have = devices.allocatable(key)
+        found += [(node, key) for node, units in devices.units.of_key(key).items() if units > have.get(node, 0)]
+    return sorted(found)
+
+
+def overcommitted(devices: RawDevices, over: Sequence[Place] | None = None) -> list[Overcommitted]:
+    """Return some of these places, by default all, with all who have some of what is used there."""
+    over = overcommitted_places(devices) if over is None else over
     if not over:
         return []
+    used, have = devices.units.on_nodes(), devices.allocatable
     pods, holds = _pods_on(devices, {node for node, _ in over}), _held_at(devices, set(over))
     return [
         Overcommitted(
@@ -40,8 +50,8 @@ def _pods_on(devices: RawDevices, nodes: set[str]) -> dict[str, list[_Has]]:
     return found
 
 
-def _held_at(devices: RawDevices, places: set[_Place]) -> dict[_Place, list[Hold]]:
-    found: dict[_Place, list[Hold]] = {}
+def _held_at(devices: RawDevices, places: set[Place]) -> dict[Place, list[Hold]]:
+    found: dict[Place, list[Hold]] = {}
     for holds in devices.holds().values():
         for hold in holds:
             if hold.node is not None and (hold.node, hold.key) in places:

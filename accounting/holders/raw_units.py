@@ -55,6 +55,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self.used: dict[_Place, int] = {}
+        self.by_key: dict[str, dict[str, int]] = {}
+        """The same by raw key, then node or namespace: who looks at all nodes makes no pairs."""
         self._groups: dict[tuple[VmiKey, _Place], _Group] = {}
 
     def group(self, vmi: VmiKey, place: _Place) -> _Group:
@@ -91,10 +93,13 @@ class _Sums:
         if not change:
             return
         amount = self.used.get(place, 0) + change
+        name, key = place
         if amount:
             self.used[place] = amount
+            self.by_key.setdefault(key, {})[name] = amount
         else:
-            self.used.pop(place, None)
+            del self.used[place]
+            del self.by_key[key][name]
 
 
 class RawUnits:
@@ -117,6 +122,14 @@ class RawUnits:
     def on_nodes(self) -> Mapping[tuple[str, str], int]:
         """Return the units that are used, by (node, key)."""
         return self._nodes.used
+
+    def keys_in_use(self) -> list[str]:
+        """Return the keys of which some node has units in use, sorted."""
+        return sorted(self._nodes.by_key)
+
+    def of_key(self, key: str) -> Mapping[str, int]:
+        """Return the units of a key that are used, by node."""
+        return self._nodes.by_key.get(key, {})
 
     def new_units(self, pod: RawPod, key: str) -> int:
         """Return the units that a pod would add on its node: less than it requests if its VMI holds some there.

@@ -21,7 +21,14 @@ from accounting.answers import (
     raw_reasons,
     with_raw,
 )
-from accounting.holders import Budgets, RawDevices, Record, VirtualMachineInstance, VmiKey
+from accounting.holders import (
+    Budgets,
+    RawDevices,
+    Record,
+    VirtualMachineInstance,
+    VmiKey,
+    overcommitted_places,
+)
 from accounting.node import Node
 from accounting.packing.scorer import Packing
 from accounting.packing.workload import Workload
@@ -41,7 +48,7 @@ from extender.cluster.hold_sets import HoldSets
 from extender.cluster.nominations import Nominations
 from extender.cluster.objects import Objects
 from extender.cluster.plugins import Plugins
-from extender.cluster.rawpods import RawPods, raw_problems
+from extender.cluster.rawpods import RawPods, raw_overcommitted, uncounted_keys
 from extender.cluster.registry import PodRegistry
 from extender.cluster.residents import Residents
 from extender.cluster.resource_claims import ResourceClaims
@@ -190,8 +197,10 @@ class Cluster:
     def problem_counts(self) -> dict[ProblemCode, int]:
         """Return the number of problems by code, from the arrays: quick enough for every scrape."""
         counts = problem_counts(self.cache)
-        for problem in self.problems_of_objects():
+        for problem in self._problems_of_objects():
             counts[problem.code] += 1
+        # Who has them is not asked for.
+        counts[ProblemCode.RAW_OVERCOMMITTED] += len(overcommitted_places(self.raw))
         return counts
 
     def problems_of_objects(self) -> list[Problem]:
@@ -199,8 +208,12 @@ class Cluster:
 
         Resources whose objects are not seen are problems as well.
         """
+        return [*self._problems_of_objects(), *raw_overcommitted(self.raw)]
+
+    def _problems_of_objects(self) -> list[Problem]:
+        """Return all of them but over-committed whole devices, of which only the count is quick."""
         passed = map(passed_problem, self.quotas.passed(self.cache.used))
-        of_whole_devices = (*raw_problems(self.raw), *self.hold_sets.problems())
+        of_whole_devices = (*uncounted_keys(self.raw), *self.hold_sets.problems())
         return [*self.quotas.problems(), *passed, *self._files.problems, *of_whole_devices, *self.unseen()]
 
     # -- changing -------------------------------------------------------------------------------------------------

@@ -65,6 +65,11 @@ class HoldSets:
     def problems(self) -> Iterator[Problem]:
         """Yield the sets that have no node though they had one."""
         for vmi, holds in self._devices.holds().items():
+            for hold in holds:
+                if hold.state is HoldState.LOST:
+                    break
+            else:
+                continue
             lost = [hold for hold in holds if hold.state is HoldState.LOST]
             if lost:
                 wanted = ", ".join(f"{hold.units} of {hold.key}" for hold in lost)

@@ -62,11 +62,15 @@ class RawPods:
             self._events.quota_changed.publish(known.namespace)
 
 
-def raw_problems(devices: RawDevices) -> Iterator[Problem]:
-    """Yield what is wrong with whole devices: more used than there is, VMs whose GPUs nobody counts."""
+def raw_overcommitted(devices: RawDevices) -> Iterator[Problem]:
+    """Yield the nodes on which more whole devices are used than there are."""
     for each in overcommitted(devices):
         numbers = f"{each.used} are used of {each.allocatable}: {', '.join(each.users)}"
         yield Problem(ProblemCode.RAW_OVERCOMMITTED, f"node {each.node} key {each.key}", numbers)
+
+
+def uncounted_keys(devices: RawDevices) -> Iterator[Problem]:
+    """Yield the VMs whose GPUs nobody counts."""
     for vmi in devices.vmis():
         if vmi.uncounted and not vmi.is_over:
             message = f"names GPUs that no --raw-key counts: {', '.join(vmi.uncounted)}"

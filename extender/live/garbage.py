@@ -43,6 +43,9 @@ class GarbagePace:
         # The objects made by imports stay for ever.
         gc.collect()
         gc.freeze()
+        # CPython puts off a full collection until a quarter as many objects are new as the last one has left. Those of
+        # imports are frozen, so it must forget their number; else the first one would visit tens of thousands at once.
+        gc.collect()
         thresholds = gc.get_threshold()
         gc.set_threshold(*thresholds[:2], _YOUNG_PER_FULL)
         gc.callbacks.append(self._on_collection)

@@ -4,7 +4,7 @@ It must not list pods or cards. Invariants: the sums are those of the lists; sum
 few milliseconds, so that a server can answer others in between.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -20,12 +20,14 @@ _PODS_PER_STEP = 200
 
 
 def summary_in_steps(cluster: Cluster) -> Iterator[Summary | None]:
-    """Yield the cluster's summary of this moment as the last step."""
-    cache = cluster.cache
+    """Yield the cluster's summary as the last step; its parts are of the moments at which they are made."""
+    cache, holders = cluster.cache, holder_counts(cluster)
+    yield None
+    problems = cluster.problem_counts()
+    yield None
     snapshot = cache.snapshot()
     nodes, pods, present = len(cache.nodes), len(cache.pods), snapshot.nodes.present
-    waiting, holders, problems = len(cluster.registry.waiting()), holder_counts(cluster), cluster.problem_counts()
-    yield None
+    waiting = len(cluster.registry.waiting())
     totals, types = _sums(snapshot, present), snapshot.type_ids
     yield None
     models: list[ModelSums] = []
@@ -46,21 +48,24 @@ def summary_in_steps(cluster: Cluster) -> Iterator[Summary | None]:
 
 def holder_counts(cluster: Cluster) -> HolderCounts:
     """Return how many hold cards or whole devices, by kind. A launcher of a VM is not counted beside its VM."""
-    raw, cache = cluster.raw, cluster.cache
-    pods = len(cache.pods)
+    raw, records = cluster.raw, cluster.cache.pods
+    pods, launcher_of = len(records), raw.launcher_of
     for each in raw.pods():
-        record = cache.pods.get(each.uid)
-        if raw.launcher_of(each.namespace, each.uid) is None:
+        record = records.get(each.uid)
+        if launcher_of(each.namespace, each.uid) is None:
             pods += each.node is not None and record is None
         else:
             pods -= record is not None and not record.held
-    names = [{hold.name for hold in holds if hold.node is not None} for holds in raw.holds().values()]
-    return {
-        "pod": pods,
-        "claim": len(cluster.resource_claims),
-        "vmi": sum("" in each for each in names),
-        "hold": sum(len(each - {""}) for each in names),
-    }
+    vmis = holds = 0
+    for kept in raw.holds().values():
+        # Most VMs have one hold; a set for each would take most of the time.
+        names: Collection[str] = {hold.name for hold in kept if hold.node is not None} if len(kept) > 1 else ()
+        if len(kept) == 1 and kept[0].node is not None:
+            names = (kept[0].name,)
+        if names:
+            vmis += "" in names
+            holds += len(names) - ("" in names)
+    return {"pod": pods, "claim": len(cluster.resource_claims), "vmi": vmis, "hold": holds}
 
 
 def _sums(snapshot: Snapshot, cards: BoolArray) -> Sums:

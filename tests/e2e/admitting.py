@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -40,8 +41,12 @@ def extender(*arguments: str | Path) -> str:
 class Admitting:
     """A cluster with webhooks."""
 
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+    def __init__(
+        self, plane: ControlPlane, folder: Path, reading: Sequence[str] = (), options: Sequence[str | Path] = ()
+    ) -> None:
+        """`reading`: options of both `serve` and `webhooks`; `options`: of `serve` alone."""
         self.plane = plane
+        self._reading = reading
         self.folder = folder
         port, webhook_port = free_ports(2)
         self.url, self.webhook_url = f"http://127.0.0.1:{port}", f"https://127.0.0.1:{webhook_port}"
@@ -57,7 +62,7 @@ class Admitting:
         }
         command = [sys.executable, "-m", "extender", "serve", *(f"--{name}={value}" for name, value in flags.items())]
         # No other process writes here, and no test waits for the Lease of an earlier one.
-        command.append("--no-leader-elect")
+        command += ["--no-leader-elect", *reading, *map(str, options)]
         self.process = Child("gpu-extender", command, folder / "extender.log")
         self._sessions: list[aiohttp.ClientSession] = []
 
@@ -74,7 +79,8 @@ class Admitting:
                 meta = {"name": name, "labels": labels}
                 self.plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
             self.plane.apply(node("n1", 4, memory=10**6, allocatable="40"))
-            for configuration in json.loads(extender("webhooks", "--url", self.webhook_url, "-o", "json"))["items"]:
+            printed = extender("webhooks", "--url", self.webhook_url, "-o", "json", *self._reading)
+            for configuration in json.loads(printed)["items"]:
                 self.plane.apply(configuration)
             await self.renew()
             self.process.start()

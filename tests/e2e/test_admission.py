@@ -17,8 +17,10 @@ from accounting.quantity import parse_quantity
 from tests.e2e.admitting import JUDGED, UNJUDGED, Admitting, pod, told
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.processes import ROOT, free_ports
+from tests.e2e.test_holders import CRDS, KUBEVIRT
 from tests.e2e.world import Refusal
 from tests.extender.objects import ALLOCATION, asks, container, rows, sidecar
+from tests.extender.vmis import K, raw_pod, vmi
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.scenario("admission")
@@ -52,6 +54,59 @@ async def test_seed_examples(cluster: Admitting) -> None:
     status = (await cluster.admin.send("GET", f"/api/v1/namespaces/{JUDGED}/resourcequotas/gpus"))["status"]
     assert parse_quantity(status["used"][memory]).value() == 20 * GI
     assert "used 20480, the pod adds 5120" in await cluster.refusal(told(f"app {5 * GI}") | {"metadata": {"name": "q"}})
+
+
+async def test_c_15_budgets_of_whole_devices_are_judged_when_vms_and_pods_are_created(
+    plane: ControlPlane, folder: Path
+) -> None:
+    """What a VM holds counts whether or not it has a node, and a pod that no VM lists counts by itself."""
+    budgets = folder / "budgets.yaml"
+    budgets.write_text(yaml.safe_dump({"budgets": [{"namespace": JUDGED, "hard": {K: 4}}]}))
+    machines = f"/apis/kubevirt.io/v1/namespaces/{JUDGED}/virtualmachineinstances"
+    definition: Json = dict(KUBEVIRT)
+    plane.apply(definition)
+
+    async def ask(name: str, units: int) -> str:
+        made = vmi(name, units=units, node=None, namespace=JUDGED, phase="Pending")
+        made["metadata"].pop("uid")
+        try:
+            await judging.admin.send("POST", machines, made)
+        except Refusal as why:
+            return str(why)
+        return ""
+
+    async def used(units: int) -> None:
+        async with asyncio.timeout(60):
+            while True:
+                options: Any = await judging.extender.send("GET", f"/api/v1/options?namespace={JUDGED}")
+                if [each["budget"]["used"] for each in options["raw"] if each["key"] == K] == [units]:
+                    return
+                await asyncio.sleep(0.1)
+
+    async with Admitting(plane, folder, ("--raw-key", K), ("--raw-budgets", budgets)) as judging:
+        try:
+            await judging.admin.send("PATCH", "/api/v1/nodes/n1/status", {"status": {"allocatable": {K: "8"}}})
+            assert [await ask("a", 2), await ask("b", 1)] == ["", ""]
+            await used(3)
+            spoof = raw_pod("spoof", 1)
+            del spoof["metadata"]["uid"]
+            await judging.create(spoof | {"spec": spoof["spec"] | {"schedulerName": "nobody"}})
+            target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "spoof"}, "target": target}
+            await judging.admin.send("POST", f"/api/v1/namespaces/{JUDGED}/pods/spoof/binding", binding)
+            await used(4)
+            over = f"exceeded budget {JUDGED}: {K}: hard 4, used 4, the VM adds 1"
+            assert (await ask("c", 1)).endswith(over)
+            more = raw_pod("more", 1)
+            del more["metadata"]["uid"]
+            assert (await judging.refusal(more)).endswith(over.replace("the VM", "the pod"))
+            await judging.admin.send("DELETE", f"{machines}/b")
+            await used(3)
+            assert await ask("c", 1) == ""
+        finally:
+            for name in "abc":
+                plane.request("DELETE", f"{machines}/{name}")
+            plane.request("DELETE", f"{CRDS}/{definition['metadata']['name']}")
 
 
 # -- routing and denials -----------------------------------------------------------------------------------------------

@@ -97,13 +97,14 @@ _ROWS: Final[Mapping[str, Row]] = {
         ("resource may not be read",),
         _PLACED,
         holder=_Holder(("deviceclasses.resource.k8s.io",), _make_nothing, ""),
+        also=("list or watch failed",),
     ),
     "list+watch virtualmachineinstances": Row(
         ("resource may not be read",),
         _PLACED,
         holder=_Holder(("virtualmachineinstances.kubevirt.io",), _make_machine, "/api/v1/holds", ("--raw-key", K)),
-        # The CRD is deleted at the end.
-        also=("resource not served any more", "list or watch failed"),
+        # The node has no such device, and the CRD is deleted at the end.
+        also=("resource not served any more", "list or watch failed", "whole devices over-committed"),
     ),
     "list+watch resourceclaims+resourceslices": Row(
         ("resource may not be read",),
@@ -111,6 +112,7 @@ _ROWS: Final[Mapping[str, Row]] = {
         holder=_Holder(
             ("resourceclaims.resource.k8s.io", "resourceslices.resource.k8s.io"), _make_claim, "/api/v1/claims"
         ),
+        also=("list or watch failed",),
     ),
     "create pods/binding": Row(
         (), ({"create": {"a": "app 10"}, "failed": {"a": "forbidden"}},), ({"placed": "a", "within": 60},)

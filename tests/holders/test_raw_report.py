@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.answers import RawReport, Reports, UnitHolder, raw_reports, raw_reports_in_steps
-from accounting.holders import Hold, HoldState, RawDevices, RawRequest, VirtualMachineInstance, VmiKey
+from accounting.holders import (
+    Hold,
+    HoldState,
+    RawDevices,
+    RawRequest,
+    VirtualMachineInstance,
+    VmiKey,
+    overcommitted,
+)
 
 KEY, OTHER = "example.com/a", "example.com/b"
 NODES = ("n1", "n2")
@@ -41,6 +49,11 @@ def test_the_holders_add_up_to_what_is_used(story: list[Any]) -> None:
     sums = {(each.node, each.key): each.used for own in found.values() for each in own}
     assert {place: used for place, used in sums.items() if used} == dict(devices.units.on_nodes())
     assert ("n1", KEY) in sums
+    have = {(each.node, each.key): each.allocatable for own in found.values() for each in own}
+    over = {(each.node, each.key): each for each in overcommitted(devices)}
+    assert over.keys() == {place for place, used in sums.items() if used > have[place]}
+    for place, each in over.items():
+        assert sum(int(user.rpartition(" ")[2]) for user in each.users) == each.used == sums[place]
     for node in NODES:
         assert raw_reports(devices, node).get(node) == found.get(node)
 

@@ -245,6 +245,14 @@ async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed(
         gc.enable()
 
 
+def test_the_first_full_collection_does_not_wait_for_a_share_of_what_is_frozen() -> None:
+    with GarbagePace(60.0).kept():
+        before = gc.get_stats()[2]["collections"]
+        kept = [[number] for number in range(40_000)]
+        assert gc.get_stats()[2]["collections"] > before
+        del kept
+
+
 async def test_an_unreadable_api_server_is_no_difference() -> None:
     async with running(node("n1")) as bench:
         bench.api.faults.add(fault="status", code=403, verb="list")

@@ -6,12 +6,15 @@ only for what it counts. Invariant: a pod that no VMI lists counts by itself, wh
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
-from accounting.holders import VmiKey
+from accounting.holders import RawDevices, RawRequest, VmiKey
 from accounting.status import Code
 from extender.config import Settings
+from extender.kube.client import KubeClient
 from extender.kube.discovery import Presence
+from extender.kube.events import EventRecorder
+from extender.live.watching import RawOvercommitReporter
 from extender.verbs.texts import wire_text
 from tests.apiserver.resources import EVENTS
 from tests.extender.objects import ALLOCATION, Json, node, rows
@@ -194,6 +197,32 @@ async def test_both_sides_of_an_over_committed_node_are_told_everywhere() -> Non
         reports = bench.live.raw_overcommit.reports
         bench.kube.create(raw_pod("s", 1, node="n1"))
         await eventually(lambda: bench.live.raw_overcommit.reports > reports)
+
+
+def test_of_many_over_committed_nodes_some_are_told_at_a_time_and_each_once() -> None:
+    devices = RawDevices()
+    for number in range(250):
+        devices.put_pod(RawRequest(f"u{number}", "x", f"p{number}", ((K, 1),), f"n{number:03}"))
+    duty = [False]
+    reporter = RawOvercommitReporter(devices, EventRecorder(cast("KubeClient", None), "test"), lambda: duty[0])
+    reporter.look()
+    assert reporter.reports == 0
+    duty[0] = True
+    seen = []
+    for _ in range(5):
+        reporter.look()
+        seen.append(reporter.reports)
+    assert seen == [100, 200, 250, 250, 250]
+    devices.put_pod(RawRequest("other", "x", "other", ((K, 1),), "n249"))
+    for _ in range(3):
+        reporter.look()
+    assert reporter.reports == 251
+    for number in range(250):
+        devices.remove_pod(f"u{number}")
+    reporter.look()
+    devices.put_pod(RawRequest("u0", "x", "p0", ((K, 1),), "n000"))
+    reporter.look()
+    assert reporter.reports == 252 + 1
 
 
 OVER = f"over-committed on node n1: {K}: "

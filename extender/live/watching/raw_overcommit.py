@@ -9,11 +9,13 @@ reported before everything was listed; where nothing has changed, nothing is loo
 import asyncio
 from collections.abc import Callable
 
-from accounting.holders import Overcommitted, RawDevices, overcommitted
+from accounting.holders import Overcommitted, RawDevices, overcommitted, overcommitted_places
 from extender.kube.events import EventRecorder, PodRef
 from extender.logs import logger
 
 _LOOK_SECONDS = 1.0
+#: Of a larger number the others come with the next look: a line and some events for each of 10,000 nodes take too long.
+_MOST_AT_ONCE = 100
 
 
 class RawOvercommitReporter:
@@ -25,6 +27,7 @@ class RawOvercommitReporter:
         self._events = events
         self._is_on_duty = is_on_duty
         self._version: int | None = None
+        self._last = ("", "")
         self._reported: dict[tuple[str, str], Overcommitted] = {}
 
     async def run(self, look_seconds: float = _LOOK_SECONDS) -> None:
@@ -37,12 +40,21 @@ class RawOvercommitReporter:
         """Report what is over-committed now and was not, or by others."""
         if self._devices.version == self._version or not self._is_on_duty():
             return
-        self._version = self._devices.version
-        found = {(each.node, each.key): each for each in overcommitted(self._devices)}
-        for place, each in found.items():
-            if self._reported.get(place) != each:
+        places = overcommitted_places(self._devices)
+        gone = self._reported.keys() - places
+        for place in gone:
+            del self._reported[place]
+        if len(places) > _MOST_AT_ONCE:
+            # Those that are not told of yet come first, then the others in turn: they may have other users by now.
+            places.sort(key=lambda place: (place in self._reported, place <= self._last, place))
+            places = places[:_MOST_AT_ONCE]
+            self._last = places[-1]
+        else:
+            self._version = self._devices.version
+        for each in overcommitted(self._devices, places):
+            if self._reported.get((each.node, each.key)) != each:
+                self._reported[each.node, each.key] = each
                 self._report(each)
-        self._reported = found
 
     def _report(self, over: Overcommitted) -> None:
         self.reports += 1

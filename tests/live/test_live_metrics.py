@@ -11,6 +11,7 @@ import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from math import prod
 
 import pytest
 from aiohttp import web
@@ -248,7 +249,7 @@ async def test_young_objects_are_looked_at_however_few_more_are_made_than_freed(
 def test_the_first_full_collection_does_not_wait_for_a_share_of_what_is_frozen() -> None:
     with GarbagePace(60.0).kept():
         before = gc.get_stats()[2]["collections"]
-        kept = [[number] for number in range(40_000)]
+        kept = [[number] for number in range(2 * prod(gc.get_threshold()))]
         assert gc.get_stats()[2]["collections"] > before
         del kept
 

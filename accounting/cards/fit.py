@@ -81,13 +81,12 @@ def _search(fitting: "_Fitting", columns: Rows, demand: Demand, snapshot: Snapsh
         alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
         alone.look_ahead()
         _merge(fit, column, alone.run())
-    if fitting.topologies or len(fitting.links) > 1:
-        # Links may make the greedy choice fail where filter's choice, made without them, succeeds.
-        for column in columns[decision.limited].tolist():
-            alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
-            alone.topologies = alone.links = ()
-            if alone.run().feasible[0]:
-                _merge(fit, column, alone.fit)
+    for column in columns[decision.limited].tolist():
+        # Cards that are close may make the greedy choice fail where filter's choice, which takes any, succeeds.
+        alone = _Fitting(_column(view, column), demand, snapshot, choose_cards=True)
+        alone.topologies, alone.links = (), None
+        if alone.run().feasible[0]:
+            _merge(fit, column, alone.fit)
 
 
 def _column(view: View, column: int) -> View:
@@ -112,8 +111,8 @@ class _Fitting:
         self.lookahead: Lookahead | None = None
         """Chooses the cards of sidecars and apps, on a view of one column that has a placement."""
         self.preference = Preference(demand.policies, numa_bind=demand.selection.numa_bind)
-        # Only if cards are chosen: a yes or no does not depend on links.
-        self.links = snapshot.topologies if choose_cards else ()
+        # Only if cards are chosen: a yes or no does not depend on how close they are.
+        self.links = snapshot.topologies if choose_cards else None
         self.topologies = snapshot.topologies if choose_cards and self.preference.linked else ()
         self._mutex = demand.policies.card.mutex
         self._accepted = accepted(view, demand.selection, snapshot)

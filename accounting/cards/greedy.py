@@ -82,12 +82,12 @@ def choose(
     assignment: Assignment,
     preference: Preference,
     growth: Int64Array | None,
-    topologies: Sequence[Topology] = (),
+    topologies: Sequence[Topology] | None = None,
 ) -> list[Rows]:
     """Return `count` device positions per column, in order of preference; undefined in columns with fewer cards.
 
     `growth`: how much each card would add to the pod's footprint; it is compared before every other key. `topologies`:
-    links between cards, which decide only between equal keys (`together`).
+    links between cards; with them NUMA nodes and links decide between equal keys (`together`), without them positions.
     """
     if view.any_single_numa and not preference.numa_bind:
         free = _choose(cards, count, view, assignment, preference, growth, topologies)
@@ -128,7 +128,7 @@ def _choose(
     assignment: Assignment,
     preference: Preference,
     growth: Int64Array | None,
-    topologies: Sequence[Topology],
+    topologies: Sequence[Topology] | None,
 ) -> list[Rows]:
     keys = [_key(key, view, assignment, preference.weights) for key in preference.keys]
     if growth is not None:
@@ -139,6 +139,8 @@ def _choose(
     if preference.numa_bind:
         bound = _in_one_group(cards, count, view.nodes.numa, growth, high_first=preference.high_numa_first)
     chosen = take_best(bound, count, keys)
+    if topologies is None:
+        return chosen
     return kept_together(chosen, cards, keys, view, topologies, one_numa=preference.numa_bind)
 
 

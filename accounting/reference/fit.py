@@ -38,7 +38,7 @@ def fit(state: NodeState, pod: Pod) -> Allocation | Code:
     """Return the rows that the pod would get on the node, or why it gets none.
 
     It gets the first placement in the order of preference, container by container. The reason is that of the container
-    that found no cards when each before it took its best ones, links aside: filter does not look at them.
+    that found no cards when each before it took its best ones, however close: filter does not look at that.
     """
     code = Code.INVALID_REQUEST if pod.invalid else _node_code(state, pod) if pod.asks else None
     if code is not None:
@@ -51,7 +51,7 @@ def fit(state: NodeState, pod: Pod) -> Allocation | Code:
     if not isinstance(best, Code):
         return best
     found = _first_placement(state, pod, nothing, order)
-    return found or _best_of_each(state, _without_links(pod), nothing, order, links=False)
+    return found or _best_of_each(state, _without_links(pod), nothing, order, close=False)
 
 
 def _without_links(pod: Pod) -> Pod:
@@ -60,18 +60,18 @@ def _without_links(pod: Pod) -> Pod:
 
 
 def _best_of_each(
-    state: NodeState, pod: Pod, taken: Allocation, order: list[int], *, links: bool = True
+    state: NodeState, pod: Pod, taken: Allocation, order: list[int], *, close: bool = True
 ) -> Allocation | Code:
     """Give every container the best cards that it finds; return why the first that finds none finds none.
 
-    `links`: whether links between cards decide between equals.
+    `close`: whether cards that are close to each other go before equal ones.
     """
     for i in order:
         sets = _sets(state, pod, taken, i)
         if isinstance(sets, Code):
             return sets
         if pod.containers[i].kind is not ContainerKind.INIT:
-            key = _order(state, pod, taken, i, links=links)
+            key = _order(state, pod, taken, i, close=close)
             taken = _put(taken, i, _rows_on(min(sets, key=key), pod, i, key))
     return _with_inits(state, pod, taken)
 
@@ -160,7 +160,7 @@ def _one_numa(state: NodeState, pod: Pod) -> bool:
     return pod.selection.numa_bind or (state.node is not None and state.node.single_numa)
 
 
-def _order(state: NodeState, pod: Pod, taken: Allocation, i: int, *, close: bool = True, links: bool = True) -> _Order:
+def _order(state: NodeState, pod: Pod, taken: Allocation, i: int, *, close: bool = True) -> _Order:
     """Return the key of container i's sets of cards, the best one lowest; an init's leaves the smallest footprint."""
     alive, init = _alive(pod, taken, i), pod.containers[i].kind is ContainerKind.INIT
 
@@ -173,15 +173,17 @@ def _order(state: NodeState, pod: Pod, taken: Allocation, i: int, *, close: bool
         footprint = _footprint(pod, _put(taken, i, rows)) if init else ()
         linked = _linked(state, chosen, fitting.values()) if pod.policies.card.linked else ()
         keys = sorted(_preference(card, alive, pod, one_numa=one_numa) for card in chosen)
-        apart = _apart(state, chosen, links=links) if close and not pod.policies.card.linked else ()
+        if not close:
+            return (*footprint, *linked), [], (), keys
+        apart = () if pod.policies.card.linked else _apart(state, chosen)
         return (*footprint, *linked), [each[:-1] for each in keys], apart, keys
 
     return key
 
 
-def _apart(state: NodeState, chosen: Sequence[Card], *, links: bool) -> tuple[int, int]:
+def _apart(state: NodeState, chosen: Sequence[Card]) -> tuple[int, int]:
     """Return whether cards are of several NUMA nodes, and of several groups of cards that NVLinks join."""
-    pairs = () if state.node is None or not links else state.node.links
+    pairs = () if state.node is None else state.node.links
     several_numa = len({card.device.numa for card in chosen}) > 1
     if not pairs:
         return int(several_numa), 0

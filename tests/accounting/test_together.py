@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from accounting.answers import allocate
+from accounting.answers import allocate, filter_nodes
+from accounting.cards import greedy
 from accounting.node import Device
 from accounting.pod import Pod
 from accounting.state.cache import Cache
@@ -79,6 +80,19 @@ def test_one_numa_node_goes_before_one_group_of_links() -> None:
     assert place(cards(0, 0, 1, 1), {}, "spread", links=links) == ["GPU-2", "GPU-3"]
     # Where no NUMA node has two, the group decides.
     assert place(cards(0, 1, 2), {}, "spread", links=(("GPU-0", "GPU-1", 200),)) == ["GPU-0", "GPU-1"]
+
+
+def test_filter_does_not_look_at_closeness(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("filter wants no cards")
+
+    monkeypatch.setattr(greedy, "kept_together", refused)
+    cache = make_cache([make_node("n1", cards(0, 0, 1, 1))])
+    pod = make_pod("p", [app(10, count=2), app(10, count=2)])
+    snapshot = cache.snapshot()
+    assert filter_nodes(snapshot, pod, snapshot.rows_of(["n1"])).feasible[0]
+    with pytest.raises(AssertionError, match="filter wants no cards"):
+        allocated(cache, pod)
 
 
 def test_groups_are_what_nvlinks_join() -> None:

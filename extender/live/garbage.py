@@ -25,7 +25,7 @@ _YOUNG_PER_FULL = 3
 #: Pause between two collections of the young objects. In so long events leave too few to be noticed.
 _YOUNG_SECONDS = 0.05
 #: Every so many of them go over the middle generation, and over everything that is not frozen.
-_MIDDLE_EVERY, _FULL_EVERY = 4, 8
+_MIDDLE_EVERY, _FULL_EVERY = 2, 4
 
 
 class GarbagePace:

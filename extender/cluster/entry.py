@@ -33,7 +33,7 @@ class Heard(Enum):
 class PodEntry:
     """One pod."""
 
-    __slots__ = ("contradicted", "facts", "heard", "pod", "rejection_at_claim", "unlisted")
+    __slots__ = ("contradicted", "facts", "heard", "pod", "rejection_at_claim", "unlisted", "version")
 
     def __init__(self, pod: Pod, heard: Heard) -> None:
         self.pod = pod
@@ -41,6 +41,8 @@ class PodEntry:
         self.heard = heard
         self.facts: PodFacts | None = None
         """What a live cluster knows in addition; None if nothing yet."""
+        self.version = ""
+        """The newest resourceVersion that the API server has shown; a request may name any."""
         self.rejection_at_claim: int | None = None
         """The rejection that was known when the pod's claim was made; None without a claim."""
         self.unlisted = False

@@ -120,12 +120,17 @@ class PodRegistry(KnownPods):
         if entry.facts is None or is_older(entry.facts.resource_version, shown.resource_version):
             entry.facts = shown
 
+    def has_newer(self, uid: str, version: str) -> bool:
+        """Whether the API server has shown a newer version of a pod: a watch may be behind a read."""
+        entry = self._entries.get(uid)
+        return entry is not None and is_older(version, entry.version)
+
     def note_facts(self, uid: str, told: PodFacts, heard: Heard) -> None:
         """Note the facts of a pod. What was read just now is the newest; a watch may be behind."""
         entry = self._entries.get(uid)
         if entry is None:
             return
-        known, entry.unlisted = entry.facts, False
+        known, entry.unlisted, entry.version = entry.facts, False, told.resource_version
         if heard is Heard.READ:
             entry.facts = told
             return

@@ -228,8 +228,15 @@ class JournaledSink:
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Record and pass on."""
+        # The journal tells a list by the `replaced` that ends it.
+        recorded = Change.PUT if change is Change.LISTED else change
         self._journal.write(
-            {"op": "change", "kind": self._kind, "change": change.value, "object": bytes(raw).decode(errors="replace")}
+            {
+                "op": "change",
+                "kind": self._kind,
+                "change": recorded.value,
+                "object": bytes(raw).decode(errors="replace"),
+            }
         )
         return self._sink.change(change, raw)
 

@@ -34,6 +34,8 @@ class Change(Enum):
     """What happened to an object."""
 
     PUT = "put"
+    LISTED = "listed"
+    """A list shows it so: what it shows is never late."""
     DELETED = "deleted"
 
 
@@ -222,7 +224,7 @@ class Reflector:
             async for page in pages:
                 version = page.version
                 for raw in page.items:
-                    identity = self._take(Change.PUT, raw).identity
+                    identity = self._take(Change.LISTED, raw).identity
                     if identity is None:
                         nameless += 1
                     else:

@@ -11,6 +11,8 @@ from accounting.answers import allocate, filter_nodes
 from accounting.cards import greedy
 from accounting.node import Device
 from accounting.pod import Pod
+from accounting.reference.fit import fit
+from accounting.reference.state import node_state
 from accounting.state.cache import Cache
 from accounting.topology import Link, link_groups
 from tests.builders import (
@@ -22,6 +24,7 @@ from tests.builders import (
     make_node,
     make_pod,
     make_policies,
+    sidecar,
     uuids_on,
 )
 
@@ -80,6 +83,32 @@ def test_one_numa_node_goes_before_one_group_of_links() -> None:
     assert place(cards(0, 0, 1, 1), {}, "spread", links=links) == ["GPU-2", "GPU-3"]
     # Where no NUMA node has two, the group decides.
     assert place(cards(0, 1, 2), {}, "spread", links=(("GPU-0", "GPU-1", 200),)) == ["GPU-0", "GPU-1"]
+
+
+def test_where_the_best_cards_leave_no_room_cards_are_preferred_one_by_one() -> None:
+    """The best card goes first, though another pair has the same loads without it; the reference had it otherwise.
+
+    By closeness the sidecar would take GPU-1 and GPU-3, and leave no unused card for the app.
+    """
+    devices = [
+        make_device("GPU-0", index=0, slots=8, memory=8, cores=50, numa=0),
+        make_device("GPU-1", index=1, memory=16, numa=1),
+        make_device("GPU-2", index=2, memory=32, cores=200, numa=1),
+        make_device("GPU-3", index=3, memory=8, numa=1),
+    ]
+    held = (("a", 10, 0), ("b", 8, 30))
+    holders = [
+        make_pod(uid, [app(mib)], node="n1", allocation=make_allocation([("GPU-2", mib, cores)]))
+        for uid, mib, cores in held
+    ]
+    node = make_node("n1", devices)
+    parts = [sidecar(8, count=2), init(percentage=100, cores=20), app(5, cores=100), app(2, count=2, cores=10)]
+    pod, cache = make_pod("p", parts, policies=make_policies("spread")), make_cache([node], holders)
+    snapshot = cache.snapshot()
+    placement = allocate(snapshot, pod, snapshot.rows["n1"], uuids_on(cache, "n1"))
+    assert placement is not None
+    assert {row.uuid for row in placement.allocation[0]} == {"GPU-2", "GPU-3"}
+    assert placement.allocation == fit(node_state(node, holders), pod)
 
 
 def test_filter_does_not_look_at_closeness(monkeypatch: pytest.MonkeyPatch) -> None:

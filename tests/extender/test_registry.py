@@ -90,6 +90,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.registry, informer = self.cluster.registry, PodInformer(self.cluster)
         self.informer, self.sink = informer, PodSink(self.cluster, informer)
         self.claims, self.model = made, Model(live, MOST_ASKED)
+        self.shown: dict[str, int] = {}  # UID -> the version that the API server showed last
         self.freed: set[str] = set()
         self.over: set[str] = set()
         events = self.cluster.events
@@ -116,12 +117,19 @@ class RegistryMachine(RuleBasedStateMachine):
         self.model.ask(told)
         self.model.question(told)
 
-    @rule(told=st.one_of(told_of, cardless), times=st.sampled_from((1, 1, 2)))
-    def watch(self, told: Told, times: int) -> None:
+    @rule(told=st.one_of(told_of, cardless), times=st.sampled_from((1, 1, 2)), listed=st.booleans())
+    def watch(self, told: Told, times: int, listed: bool = False) -> None:
         for _ in range(times):
+            raw = msgspec.Raw(msgspec.json.encode(wire_of(told)))
+            if not listed and self.registry.has_newer(told.uid, str(told.version)):
+                # Nothing may change; the invariants compare it.
+                assert told.version < self.shown[told.uid]
+                self.sink.change(Change.PUT, raw)
+                continue
             self.step(told.uid, _event_of(told))
-            self.sink.change(Change.PUT, msgspec.Raw(msgspec.json.encode(wire_of(told))))
+            self.sink.change(Change.LISTED if listed else Change.PUT, raw)
             self.model.see(told, Heard.WATCH)
+            self.shown[told.uid] = told.version
             self.check_step()
 
     @rule(over=st.booleans(), uid=uids)
@@ -135,6 +143,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.step(told.uid, _event_of(told))
         self.informer.told(decoded(told), by_read=True)
         self.model.see(told, Heard.READ)
+        self.shown[told.uid] = told.version
 
     @rule(uid=uids)
     def delete(self, uid: str) -> None:

@@ -39,7 +39,7 @@ async def test_a_list_in_pages_and_then_every_change_in_order() -> None:
         async with reflecting(api.url, sink) as reflector:
             await eventually(same(api, sink))
             assert lists(api) == 3  # 7 pods, 3 to a page
-            assert [change for change, _ in sink.history] == ["put"] * 7
+            assert [change for change, _ in sink.history] == ["listed"] * 7
             await eventually(lambda: api.watches == 1)
             del sink.history[:]
             kube.create(pod("new"))
@@ -85,7 +85,7 @@ async def test_bookmarks_advance_the_version_and_nothing_else() -> None:
             await eventually(same(api, sink))
             # Without the bookmark the second watch would have begun below the history.
             assert lists(api) == 1
-            assert sink.history == [("put", "p0"), ("put", "late")]
+            assert sink.history == [("listed", "p0"), ("put", "late")]
 
 
 async def test_events_that_come_twice_change_nothing() -> None:

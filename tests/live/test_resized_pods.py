@@ -6,12 +6,19 @@ order of its containers and the progress of its inits; a pod of 2, 20 and 10 GiB
 """
 
 import copy
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
+import msgspec
 import pytest
 
+from extender.cluster import Cluster
 from extender.config import Settings
+from extender.convert import convert_node
+from extender.kube.reflector import Change
+from extender.live.watching import PodInformer, PodSink
+from extender.wire import core_v1, watched
 from tests.apiserver.resources import PODS
 from tests.extender.objects import (
     Json,
@@ -86,6 +93,39 @@ def resized(cpu: str = "8", memory: str = "8Gi", at: int = 0, where: str = "cont
             resources[part] = resources[part] | {"cpu": cpu, "memory": memory}
 
     return alter
+
+
+def test_an_event_that_is_older_than_what_was_shown_before_is_dropped() -> None:
+    """REQ-R5. A read of our own bind may be ahead of the watch; a list is never behind."""
+    cluster = Cluster(Settings(), deletions_are_told=True)
+    informer = PodInformer(cluster)
+    sink = PodSink(cluster, informer)
+    cluster.put_node(convert_node(msgspec.convert(cards(), core_v1.Node), cluster.settings))
+
+    def told(version: str, status: Json) -> msgspec.Raw:
+        made = seed(status)
+        return msgspec.Raw(json.dumps(made | {"metadata": made["metadata"] | {"resourceVersion": version}}).encode())
+
+    def memory() -> int:
+        record = cluster.cache.pods.get("uid-p")
+        return 0 if record is None else sum(use.memory for use in record.held)
+
+    sink.change(Change.PUT, told("8", STARTING))
+    assert memory() == PEAK
+    informer.told(watched.decode_pod(told("10", DONE)), by_read=True)
+    assert memory() == AFTER
+    sink.change(Change.PUT, told("9", STARTING))
+    assert memory() == AFTER
+    # Versions that cannot be compared are taken as they come, and so is what a list shows after data was restored.
+    sink.change(Change.PUT, told("x9", STARTING))
+    assert memory() == PEAK
+    sink.change(Change.PUT, told("10", DONE))
+    sink.change(Change.LISTED, told("7", STARTING))
+    assert memory() == PEAK
+    sink.change(Change.PUT, told("8", DONE))
+    assert memory() == AFTER
+    sink.change(Change.DELETED, told("1", STARTING))
+    assert memory() == 0
 
 
 async def test_r_01_a_resize_of_cpu_is_no_change_of_cards() -> None:

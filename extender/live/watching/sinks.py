@@ -41,6 +41,8 @@ class PodSink:
         try:
             if change is Change.DELETED:
                 self._registry.forget(uid)
+            elif change is Change.PUT and self._registry.has_newer(uid, meta.resourceVersion or ""):
+                return taken
             else:
                 self._informer.told(wire)
         except msgspec.DecodeError as error:

@@ -35,7 +35,7 @@ CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 #: The CRD is looked for every one to two minutes.
 FOUND_SECONDS: Final = 180.0
 #: Minors before DeviceTaintRule was served, and where what DRA serves as extended resources has a gate of its own.
-OLD: Final = {"1.34": ("DRAExtendedResource",)}
+OLD: Final = {"1.34": ("DRAExtendedResource",), "1.35": ("DRAExtendedResource",)}
 ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 KUBEVIRT: Final = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -105,7 +105,8 @@ def _lines(pods: list[bytes], change: Callable[[Any, int], bool]) -> _Lines:
     for raw in pods:
         for turn, found in enumerate(lines):
             pod = orjson.loads(raw)
-            pod["metadata"]["resourceVersion"] = str(9_000_000 + turn)
+            # A line is sent several times, by turns with the other one; a lower version would be dropped.
+            pod["metadata"]["resourceVersion"] = "9000000"
             if change(pod, turn):
                 found.append(orjson.dumps({"type": "MODIFIED", "object": pod}))
     return lines

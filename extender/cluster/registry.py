@@ -103,14 +103,19 @@ class PodRegistry(KnownPods):
     def tell_cardless(self, pod: Pod) -> None:
         """Record that a pod neither asks for nor holds cards: only its CPU is kept, if it is on a node."""
         uid = pod.uid
-        self._drop(uid)
         if pod.node is None or pod.terminal:
-            self._drop_cardless(uid)
+            self.tell_ended(uid)
             return
+        self._drop(uid)
         if uid not in self._cache.cardless_pods:
             self._arrivals.note(pod)
         self._cache.put_cardless_pod(uid, pod.node, pod.cpu_milli)
         self._events.cardless.publish(pod)
+
+    def tell_ended(self, uid: str) -> None:
+        """Record that a pod has ended, or has neither cards nor a node: nothing of it is kept."""
+        self._drop(uid)
+        self._drop_cardless(uid)
 
     def note_question(self, uid: str, shown: PodFacts) -> None:
         """Note the facts of a filter request, which may be ahead of the watch or behind it."""
@@ -245,14 +250,15 @@ class PodRegistry(KnownPods):
     def _put(self, pod: Pod, heard: Heard, rows: Rows = None, *, takes_name: bool = True) -> Pod:
         """Record a pod; returns the kept pod. `takes_name`: also take its name from an earlier pod."""
         uid = pod.uid
-        holder = self._entries.holder(pod.namespace, pod.name)
-        if holder is not None and holder.pod.uid != uid and takes_name and not self._deletions_are_told:
-            self.forget(holder.pod.uid)
+        if takes_name and not self._deletions_are_told:
+            holder = self._entries.holder(pod.namespace, pod.name)
+            if holder is not None and holder.pod.uid != uid:
+                self.forget(holder.pod.uid)
         entry, before = self._entries.get(uid), self._records.get(uid)
         kept_before = None if entry is None else entry.pod
         record = record_pod(pod, rows)
-        if self._deletions_are_told:
-            record = self._beside_earlier_reading(record)
+        if before is not None and self._deletions_are_told:
+            record = self._beside_earlier_reading(record, before)
         self._step(uid, _event_of(pod))
         self._moments.keep(uid)
         self._cache.add_pod(record)
@@ -292,11 +298,10 @@ class PodRegistry(KnownPods):
         self._events.over.publish(uid)
         self._events.changed.publish(uid)
 
-    def _beside_earlier_reading(self, record: PodRecord) -> PodRecord:
+    def _beside_earlier_reading(self, record: PodRecord, known: PodRecord) -> PodRecord:
         """Return what counts for a bound pod whose allocation may have been edited since the last reading."""
-        known, state = self._records.get(record.uid), self._cache.state(record.uid)
         # An assumed allocation is no reading: the pod's own annotation wins over it.
-        if known is None or state is PodState.ASSUMED or known.node != record.node:
+        if self._cache.state(record.uid) is PodState.ASSUMED or known.node != record.node:
             return record
         return record.edited_after(known) if known.readable and record.readable else record
 

@@ -30,6 +30,7 @@ from extender.convert.pod import (
     allocation_of,
     convert_pod,
     convert_without_rows,
+    has_ended,
     held_or_rows,
     rows_text,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "convert_vmi",
     "convert_without_rows",
     "first_illegal_key",
+    "has_ended",
     "held_or_rows",
     "mapped_resource",
     "misnamed",

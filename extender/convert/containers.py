@@ -1,10 +1,10 @@
 """From a pod's containers to what they ask for, what the API server charges for them, and their CPU.
 
 It must not do I/O. Invariant: what is remembered of a container is a function of its name, its kind and its resources
-as written, so remembering changes no answer. Replicas have equal texts, so most containers are read once.
+as written, so remembering changes no answer. Replicas have equal texts, so the containers of most pods are read once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from accounting.container_resources import (
 from accounting.pod import Container, ContainerKind
 from accounting.status import Invalid
 from accounting.vendor import Vendor
-from extender.convert.cpu import container_cpu_milli, cpu_milli_of
+from extender.convert.cpu import container_cpu_milli, containers_cpu_milli, cpu_milli_of
 from extender.convert.resources import Amounts, Requested, raw_of, raw_requests, requested_by
 from extender.wire import core_v1, watched
 
@@ -29,11 +29,18 @@ _Charged = tuple[tuple[int, Charge], ...]
 #: All quantities of a container as written: names and values of the limits, and of the requests.
 _Written = tuple[tuple[tuple[str, object], ...], tuple[tuple[str, object], ...]]
 _NOTHING: _Written = ((), ())
+#: Name, kind and resources as JSON of each container of a pod, init containers first.
+_Texts = tuple[tuple[str, int, bytes], ...]
 #: Numbers of the kinds in keys of remembered results, because hashing a member of an Enum is slow.
 _KINDS = (ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP)
 _INIT, _SIDECAR, _APP = range(3)
 _LISTS = ("initContainers", "initContainers", "containers")
 _REMEMBERED = 16_384
+_REMEMBERED_PODS = 4_096
+#: Longer ones are read each time. A container that asks for cards has a few hundred bytes, but an object may have more
+#: than a million, and what is remembered must fit in memory.
+_LONGEST_REMEMBERED_BYTES = 4_096
+_MOST_REMEMBERED_RESOURCES = 64
 
 
 class PodContainers(NamedTuple):
@@ -42,7 +49,7 @@ class PodContainers(NamedTuple):
     containers: tuple[Container, ...]
     """Init containers first, in spec order."""
     charge: Charge
-    invalid: list[Invalid]
+    invalid: tuple[Invalid, ...]
     cpu_milli: int
     requested: tuple[Requested, ...] = ()
     """What kube-scheduler counts for each container."""
@@ -68,6 +75,8 @@ class _Reader(NamedTuple):
     """The names of the managed resources."""
     of_text: Callable[[str, int, bytes], _Said]
     """Reads a container, given by name, kind and resources as JSON."""
+    of_texts: Callable[[_Texts], PodContainers]
+    """Reads the containers of a pod that says nothing of itself as a whole."""
     of_values: Callable[[str, int, core_v1.Resources | None], _Said]
     """Reads a container, given by name, kind and resources."""
 
@@ -77,29 +86,44 @@ def read_containers(
 ) -> PodContainers:
     """Return the result for a pod's containers. Raises `msgspec.DecodeError` for resources that do not decode."""
     reader = _reader(vendors, raw_keys)
-    said = _said_by_text(spec, reader) if isinstance(spec, watched.PodSpec) else _said_by_values(spec, reader)
-    if not said:
-        return PodContainers((), (), [], cpu_milli_of(spec, ()))
-    containers, invalid, charged, cpu_milli, requested, raw = zip(*said, strict=True)
+    if not isinstance(spec, watched.PodSpec):
+        return _of_pod(spec, _said_by_values(spec, reader), reader)
+    texts = _texts(spec)
+    if spec.overhead or spec.resources is not None:
+        return _of_pod(spec, [reader.of_text(*each) for each in texts], reader)
+    return reader.of_texts(texts)
+
+
+def _of_pod(spec: watched.AnyPodSpec, said: Sequence[_Said], reader: _Reader) -> PodContainers:
     overhead = _overhead_charge(spec.overhead, reader.names) if spec.overhead else ()
+    own = _together(said, [each.restartPolicy == "Always" for each in spec.initContainers or ()], overhead)
+    return own._replace(cpu_milli=cpu_milli_of(spec, [each.cpu_milli for each in said]))
+
+
+def _together(said: Sequence[_Said], are_sidecars: Sequence[bool], overhead: Charge = ()) -> PodContainers:
+    """Return the result for a pod from that for each container. `are_sidecars`: which of the init containers."""
+    if not said:
+        return PodContainers((), (), (), 0)
+    containers, invalid, charged, cpu_milli, requested, raw = zip(*said, strict=True)
     return PodContainers(
         containers,
         _charge(charged, overhead),
-        [each for refused in invalid for each in refused] if any(invalid) else [],
-        cpu_milli_of(spec, cpu_milli),
+        tuple(each for refused in invalid for each in refused),
+        containers_cpu_milli(cpu_milli, are_sidecars),
         requested,
         raw_requests(requested, raw) if any(raw) else (),
     )
 
 
-def _said_by_text(spec: watched.PodSpec, reader: _Reader) -> list[_Said]:
-    read = reader.of_text
-    said = [
-        read(each.name or "", _SIDECAR if each.restartPolicy == "Always" else _INIT, bytes(each.resources))
-        for each in spec.initContainers or ()
+def _texts(spec: watched.PodSpec) -> _Texts:
+    apps = [(each.name or "", _APP, bytes(each.resources)) for each in spec.containers or ()]
+    if not spec.initContainers:
+        return tuple(apps)
+    inits = [
+        (each.name or "", _SIDECAR if each.restartPolicy == "Always" else _INIT, bytes(each.resources))
+        for each in spec.initContainers
     ]
-    said += [read(each.name or "", _APP, bytes(each.resources)) for each in spec.containers or ()]
-    return said
+    return (*inits, *apps)
 
 
 def _said_by_values(spec: core_v1.PodSpec, reader: _Reader) -> list[_Said]:
@@ -128,13 +152,25 @@ def _reader(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> _Reader:
 
     def of_values(name: str, kind: int, resources: core_v1.Resources | None) -> _Said:
         written = _NOTHING if resources is None else _written(resources)
-        return (remembered if _is_text(written) else read)(name, kind, written)
+        return (remembered if _may_be_key(written) else read)(name, kind, written)
 
-    @lru_cache(maxsize=_REMEMBERED)
     def of_text(name: str, kind: int, text: bytes) -> _Said:
+        return (remembered_text if len(text) <= _LONGEST_REMEMBERED_BYTES else read_text)(name, kind, text)
+
+    def read_text(name: str, kind: int, text: bytes) -> _Said:
         return of_values(name, kind, watched.read_resources(text))
 
-    return _Reader(names, of_text, of_values)
+    def of_texts(texts: _Texts) -> PodContainers:
+        bytes_together = sum([len(text) for _, _, text in texts])
+        return (remembered_texts if bytes_together <= _LONGEST_REMEMBERED_BYTES else read_texts)(texts)
+
+    def read_texts(texts: _Texts) -> PodContainers:
+        inits = [kind == _SIDECAR for _, kind, _ in texts if kind != _APP]
+        return _together([of_text(*each) for each in texts], inits)
+
+    remembered_text = lru_cache(maxsize=_REMEMBERED)(read_text)
+    remembered_texts = lru_cache(maxsize=_REMEMBERED_PODS)(read_texts)
+    return _Reader(names, of_text, of_texts, of_values)
 
 
 def _written(resources: core_v1.Resources) -> _Written:
@@ -142,8 +178,13 @@ def _written(resources: core_v1.Resources) -> _Written:
     return tuple(limits.items()) if limits else (), tuple(requests.items()) if requests else ()
 
 
-def _is_text(written: _Written) -> bool:
-    """Whether all quantities are text, as an API server writes them; only then do equal keys mean equal values."""
+def _may_be_key(written: _Written) -> bool:
+    """Whether these quantities may be a key: all are text, as an API server writes them, and they are not many.
+
+    Only of texts do equal keys mean equal values.
+    """
+    if len(written[0]) + len(written[1]) > _MOST_REMEMBERED_RESOURCES:
+        return False
     for part in written:
         for _, value in part:
             if value.__class__ is not str:

@@ -29,17 +29,19 @@ def cpu_milli_of(spec: watched.AnyPodSpec, own: Sequence[int]) -> int:
     whole = None if spec.resources is None else _requested(spec.resources)
     if whole is not None:
         return whole + overhead
-    if not spec.initContainers:
-        return sum(own) + overhead
-    inits: Sequence[watched.AnyContainer] = spec.initContainers
+    return containers_cpu_milli(own, [each.restartPolicy == "Always" for each in spec.initContainers or ()]) + overhead
+
+
+def containers_cpu_milli(own: Sequence[int], are_sidecars: Sequence[bool]) -> int:
+    """Return what containers request together. `own`: each, init containers first; `are_sidecars`: which of those."""
     before = peak = 0
-    for each, milli in zip(inits, own, strict=False):
-        if each.restartPolicy == "Always":
+    for is_sidecar, milli in zip(are_sidecars, own, strict=False):
+        if is_sidecar:
             before += milli
         elif before + milli > peak:
             peak = before + milli
-    steady = before + sum(own[len(inits) :])
-    return max(peak, steady) + overhead
+    steady = before + sum(own[len(are_sidecars) :])
+    return max(peak, steady)
 
 
 def container_cpu_milli(resources: core_v1.Resources | None) -> int:

@@ -6,7 +6,7 @@ name.
 
 from accounting.status import Invalid
 from extender.wire.core_v1 import ObjectMeta
-from extender.wire.names import why_no_label, why_no_subdomain, why_no_uid
+from extender.wire.names import are_plain, why_no_label, why_no_subdomain, why_no_uid
 
 
 def misnamed(meta: ObjectMeta | None) -> tuple[Invalid, ...]:
@@ -14,6 +14,8 @@ def misnamed(meta: ObjectMeta | None) -> tuple[Invalid, ...]:
     if meta is None:
         return ()
     name, namespace, uid = meta.name, meta.namespace, meta.uid
+    if name and namespace and uid and are_plain(namespace, name, uid):
+        return ()
     found = []
     if name and (why := why_no_subdomain(name)):
         found.append(Invalid("metadata.name", name, why))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from accounting.errors import InvariantViolation
 from extender.kube.paths import LEASES, NODES, PODS, Resource, api_path
-from extender.wire.names import why_no_label, why_no_subdomain, why_no_uid
+from extender.wire.names import are_plain, why_no_label, why_no_subdomain, why_no_uid
 
 EXTENDER = Path(__file__).parents[2] / "extender"
 ALLOWED = {"kube/paths.py"}
@@ -87,6 +87,15 @@ def test_a_namespace_is_one_label_and_a_uid_is_visible() -> None:
     assert why_no_label("x" * 63) == ""
     assert [why_no_uid(text) for text in ("3b6c1f0e-4c1e-4c0a-9a0c-1f2e3d4c5b6a", "default/p", "uid_1")] == ["", "", ""]
     assert all(why_no_uid(text) for text in ("", "a b", "a\x1b[2J", "u" * 254, "\u00e4"))
+
+
+nearly_names = st.text("aZ0-. /\n\u00e4", max_size=5) | st.sampled_from([*LEGAL, "u" * 64, "u" * 253, "u" * 254])
+
+
+@given(nearly_names, nearly_names, nearly_names)
+def test_names_that_are_plain_at_a_glance_are_legal(namespace: str, name: str, uid: str) -> None:
+    whys = (why_no_label(namespace), why_no_label(name), why_no_subdomain(name), why_no_uid(uid))
+    assert are_plain(namespace, name, uid) == (not any(whys))
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.sampled_from([NODES, PODS, LEASES]))

@@ -5,8 +5,9 @@ together: quotas with scopes, cards of several vendors and in MIG mode, policies
 must not look into memories. Invariant: a new process has the same objects, and nothing else.
 """
 
+import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
 
@@ -266,6 +267,24 @@ def test_containers_are_read_as_if_none_had_been_read_before(
     containers._charge.cache_clear()
     again = [read_again(own, by_text=by_text) for own, by_text in (*questions, *questions)]
     assert list(map(_compared, again)) == list(map(_compared, anew * 2))
+
+
+def test_what_a_hostile_object_says_of_its_containers_is_not_kept() -> None:
+    """An object may have more than a million bytes, and thousands of them must not stay in memory."""
+    containers._reader.cache_clear()
+    many = "{" + '"limits": {' + ", ".join(f'"example.com/r{number}": "1"' for number in range(1000)) + "}}"
+    for by_text in (True, False):
+        read_again([("a", many)], by_text=by_text)
+    reader = containers._reader(SETTINGS.vendors, ())
+    assert [sizes(each) for each in (reader.of_text, reader.of_texts, reader.of_values)] == [[0], [0], [0]]
+    read_again([("a", "{}")], by_text=True)
+    assert [sizes(each) for each in (reader.of_text, reader.of_texts, reader.of_values)] == [[1], [1], [1]]
+
+
+def sizes(reads: Callable[..., object]) -> list[int]:
+    """Return how much each memory keeps that a function of a reader uses."""
+    held = inspect.getclosurevars(reads).nonlocals.values()
+    return [each.cache_info().currsize for each in held if hasattr(each, "cache_info")]
 
 
 def _compared(read: PodContainers) -> tuple[object, ...]:

@@ -141,7 +141,7 @@ class RegistryMachine(RuleBasedStateMachine):
     @rule(told=told_of)
     def read(self, told: Told) -> None:
         self.step(told.uid, _event_of(told))
-        self.informer.told(decoded(told), by_read=True)
+        self.informer.read(decoded(told))
         self.model.see(told, Heard.READ)
         self.shown[told.uid] = told.version
 

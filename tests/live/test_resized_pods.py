@@ -112,7 +112,7 @@ def test_an_event_that_is_older_than_what_was_shown_before_is_dropped() -> None:
 
     sink.change(Change.PUT, told("8", STARTING))
     assert memory() == PEAK
-    informer.told(watched.decode_pod(told("10", DONE)), by_read=True)
+    informer.read(watched.decode_pod(told("10", DONE)))
     assert memory() == AFTER
     sink.change(Change.PUT, told("9", STARTING))
     assert memory() == AFTER

@@ -65,7 +65,7 @@ class PodReader:
             self._gone(uid)
             return None
         self._cluster.events.pod_read.publish("put", body.decode())
-        return self._informer.told(wire, by_read=True)
+        return self._informer.read(wire)
 
     async def move_on(self, ref: PodRef, version: str, timeout_seconds: float) -> bool:
         """Give an unbound pod another version, so that a Binding that names the given one is refused if it arrives.

@@ -11,6 +11,7 @@ from extender.convert import (
     allocation_of,
     claimed_requests,
     convert_without_rows,
+    has_ended,
     held_or_rows,
     rows_text,
     scheduler_keys,
@@ -33,28 +34,38 @@ class PodInformer:
         uid = (wire.metadata.uid if wire.metadata is not None else None) or ""
         self._registry.note_question(uid, pod_facts(wire, self._keys))
 
-    def told(self, wire: watched.AnyPod, *, by_read: bool = False) -> Pod:
-        """Record a pod as the API server has or had it; returns it, without its annotation's cards if it is unbound.
+    def shown(self, wire: watched.Pod, uid: str) -> None:
+        """Record a pod as a list or a watch shows it, which may be late. Raises `msgspec.DecodeError`."""
+        if has_ended(wire):
+            # It holds nothing, whatever else it says.
+            self._registry.tell_ended(uid)
+        else:
+            self._record(wire, Heard.WATCH)
 
-        `by_read`: it was read just now, so its version is the newest one. Otherwise the returned pod has no cards
-        either.
-        """
-        settings, registry = self._settings, self._registry
+    def read(self, wire: watched.AnyPod) -> Pod:
+        """Record a pod as it was read just now, so its version is the newest one; returns it with its cards."""
+        return self._record(wire, Heard.READ)
+
+    def _record(self, wire: watched.AnyPod, heard: Heard) -> Pod:
+        """Record a pod; returns it, with its annotation's cards if it was read."""
+        settings, registry, is_read = self._settings, self._registry, heard is Heard.READ
         # Only the Binding says which cards a pod holds.
         is_bound = wire.spec is not None and bool(wire.spec.nodeName)
         pod = convert_without_rows(wire, settings, rows_text(wire, settings) if is_bound else "")
         if is_bound:
             pod = self._without_claimed(wire, pod)
-        heard = Heard.READ if by_read else Heard.WATCH
-        rows = allocation_of(pod, pod.allocation_text, settings) if by_read else None
+        rows = allocation_of(pod, pod.allocation_text, settings) if is_read else None
+        if pod.terminal:
+            registry.tell_ended(pod.uid)
+            return pod.with_allocation(rows)
         if not registry.tell_again(pod, heard):
-            held = rows if by_read else held_or_rows(pod, pod.allocation_text, settings)
-            if pod.terminal or not (pod.concerned or held is not None):
+            held = rows if is_read else held_or_rows(pod, pod.allocation_text, settings)
+            if not (pod.concerned or held is not None):
                 registry.tell_cardless(pod)
                 return pod.with_allocation(rows)
             registry.tell(pod, heard, held)
         registry.note_facts(pod.uid, pod_facts(wire, self._keys), heard)
-        return pod.with_allocation(rows) if by_read else pod
+        return pod.with_allocation(rows) if is_read else pod
 
     def _without_claimed(self, wire: watched.AnyPod, pod: Pod) -> Pod:
         """Return a pod without what a claim of its own has been given for it, which that claim counts."""

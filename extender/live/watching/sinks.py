@@ -44,7 +44,7 @@ class PodSink:
             elif change is Change.PUT and self._registry.has_newer(uid, meta.resourceVersion or ""):
                 return taken
             else:
-                self._informer.told(wire)
+                self._informer.shown(wire, uid)
         except msgspec.DecodeError as error:
             return self._undecodable(change, raw, error)
         except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen

@@ -10,7 +10,6 @@ import msgspec
 
 from accounting.holders import Owner, Phase, Record, Subject
 from accounting.holders.usage_records import Line
-from extender.wire.unreadable import UNREADABLE, why_unreadable
 
 VERSION = 1
 
@@ -82,8 +81,8 @@ def read_usage(text: bytes) -> list[Record]:
             found.append(_read(_record.decode(line)))
         number = len(lines)
         count = _foot.decode(lines[-1]).records
-    except UNREADABLE as error:
-        raise ValueError(f"line {number}: {why_unreadable(error)}") from None
+    except msgspec.DecodeError as error:
+        raise ValueError(f"line {number}: {error}") from None
     if count != len(found):
         raise ValueError(f"line {number}: {count} records were written, {len(found)} are there")
     return found

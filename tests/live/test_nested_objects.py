@@ -5,16 +5,20 @@ managedFields, of which a kube-apiserver of 1.37 kept 9,990 levels. It must not 
 Invariant: such a pod counts as every other.
 """
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from extender.config import Settings
 from extender.journal import FileJournal
 from extender.journal.journal import read_journal
+from extender.kube.listing import Page
+from extender.live.fetching import _converted
 from extender.live.replaying import Replay
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, bound, node, pod
@@ -94,3 +98,12 @@ async def test_it_is_listed_watched_bound_and_gone_as_every_other(tmp_path: Path
     # What was recorded of it is read again.
     summary = Replay(Settings()).run(read_journal(str(tmp_path / "journal")))
     assert (summary.bookings, summary.difference) == (1, None)
+
+
+def test_a_page_that_is_just_decoded_is_converted_as_well() -> None:
+    """CPython 3.11 decodes 995 levels less the calls that led there."""
+    other = json.dumps(bound("other", "n1", GPU)).encode()
+    for levels in (*range(960, 1_000), 9_900):
+        raw = json.dumps(bound("deep", "n1", GPU)).encode()[:-1] + b',"x":%b}' % (b"[" * levels + b"]" * levels)
+        found = _converted("Pod", Page("1", [msgspec.Raw(raw), msgspec.Raw(other)]), Settings())
+        assert ([each.name for each in found.pods], found.problems) == (["deep", "other"], ())

@@ -195,7 +195,7 @@ class NodeView:
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """A node."""
         try:
-            wire = core_v1.decode_node(raw)
+            wire = read_json(raw, core_v1.Node)
         except msgspec.DecodeError:
             return None
         if misnamed(wire.metadata):

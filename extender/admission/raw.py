@@ -19,6 +19,7 @@ from extender.cluster import Cluster
 from extender.convert import convert_vmi
 from extender.wire import admission_v1 as wire
 from extender.wire import kubevirt_v1
+from extender.wire.unreadable import UNREADABLE, why_unreadable
 
 _decoder = msgspec.json.Decoder(kubevirt_v1.VirtualMachineInstance)
 
@@ -33,8 +34,8 @@ def vmi_over_budgets(cluster: Cluster, request: wire.Request) -> Iterator[Findin
     """Yield a finding per budget that the devices of a new VMI would pass. Raises `wire.ObjectError`."""
     try:
         vmi = convert_vmi(_decoder.decode(request.object), cluster.settings)
-    except msgspec.DecodeError as error:
-        raise wire.ObjectError(f"request.object: {error}") from None
+    except UNREADABLE as error:
+        raise wire.ObjectError(f"request.object: {why_unreadable(error)}") from None
     yield from map(_finding, cluster.raw.vmi_over_budget(_in_namespace(vmi, request.namespace)))
 
 

@@ -20,6 +20,7 @@ import yaml
 from accounting.vendor import NVIDIA, Template, Vendor
 from accounting.vendors import HYGON, HYGON_HCU, UNSUPPORTED, VENDORS, XPU
 from extender.convert import InputError
+from extender.wire.unreadable import why_unreadable
 
 _OPTION = "--vendor-config"
 _DOCUMENT = "device-config.yaml"
@@ -116,7 +117,7 @@ class _Reader:
         except OSError as error:
             raise InputError(_OPTION, self._path, error.strerror or str(error)) from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise InputError(_OPTION, self._path, f"is not YAML: {' '.join(str(error).split())}") from None
+            raise InputError(_OPTION, self._path, why_unreadable(error, "is not YAML: ")) from None
         if not isinstance(read, dict):
             raise InputError(_OPTION, self._path, f"holds no device configuration, nor a ConfigMap with {_DOCUMENT}")
         return {str(key): value for key, value in read.items()}

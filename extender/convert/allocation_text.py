@@ -17,6 +17,7 @@ from accounting.plain_rows import held_by_text
 from accounting.pod import Allocation, Container, UnreadableAllocation
 from accounting.vendor import DEFAULT_VENDOR_KEY
 from accounting.vendor_part import merged, rows_of
+from extender.wire.unreadable import UNREADABLE
 
 #: Separates the parts of a text. An annotation that contains it is unreadable anyway, so it may be replaced there.
 _SEPARATOR, _NO_SEPARATOR = "\x00", "\ufffd"
@@ -103,7 +104,7 @@ def _instances(texts: Mapping[str, str], vendor: str) -> Instances:
         return NO_INSTANCES
     try:
         instances = read_instances(msgspec.json.decode(text))
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return NO_INSTANCES
     return NO_INSTANCES if isinstance(instances, str) else instances
 

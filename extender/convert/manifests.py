@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import yaml
 
+from extender.wire.unreadable import NESTED_TOO_DEEPLY, UNREADABLE, why_unreadable
+
 T = TypeVar("T")
 _Yaml = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: The start of a JSON object. YAML's flow style may also start with a brace, but its first key has no quotes.
@@ -45,15 +47,24 @@ class Manifest(NamedTuple):
     def decode(self, kind: type[T]) -> T:
         """Decode into a wire type. Raises `InputError` naming the field."""
         try:
+            return self._decoded(kind)
+        except UNREADABLE as error:
+            raise InputError(self.where, self.kind, why_unreadable(error)) from None
+
+    def whole(self) -> dict[str, Any]:
+        """Return all of the object. Raises `InputError`."""
+        return self.value if isinstance(self.value, dict) else self.decode(dict[str, Any])
+
+    def _decoded(self, kind: type[T]) -> T:
+        try:
             if isinstance(self.value, dict):
                 return msgspec.convert(self.value, kind, strict=True)
             return msgspec.json.decode(self.value, type=kind)
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at ")
+            # This reads the whole object, also what decoding passed over, which may be nested too deeply.
             field, value = self._found(path)
             raise InputError(field or self.kind, value, f"{self.where}: {text}") from None
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InputError(self.where, self.kind, str(error)) from None
 
     def _found(self, path: str) -> tuple[str, str]:
         """Return the field at a message's path, and its value."""
@@ -119,7 +130,7 @@ def parse_manifests(data: bytes, option: str, name: str) -> Iterator[Manifest]:
         else:
             yield from _yaml_text(data, option, name)
     except RecursionError:
-        raise InputError(option, name, "is nested too deeply") from None
+        raise InputError(option, name, NESTED_TOO_DEEPLY) from None
 
 
 def parse_json_manifests(data: bytes, option: str, name: str) -> Iterator[Manifest]:
@@ -130,7 +141,7 @@ def parse_json_manifests(data: bytes, option: str, name: str) -> Iterator[Manife
     try:
         yield from _json_objects(msgspec.Raw(data), option, name)
     except RecursionError:
-        raise InputError(option, name, "is nested too deeply") from None
+        raise InputError(option, name, NESTED_TOO_DEEPLY) from None
     except msgspec.DecodeError as error:
         raise InputError(option, name, f"not JSON: {error}") from None
 

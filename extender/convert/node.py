@@ -32,6 +32,7 @@ from extender.convert.cpu import allocatable_cpu_milli
 from extender.convert.resources import allocatable_of
 from extender.convert.scopes import selector_of
 from extender.wire import core_v1
+from extender.wire.unreadable import UNREADABLE, why_unreadable
 
 
 def convert_node(wire: core_v1.Node, settings: Settings) -> Node:
@@ -80,8 +81,8 @@ def _links(
             continue
         try:
             value = msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            found, misread = unreadable_links(node, f"is not JSON: {error}")
+        except UNREADABLE as error:
+            found, misread = unreadable_links(node, why_unreadable(error, "is not JSON: "))
         else:
             found, misread = read_links(node, value, (device.uuid for device in register.devices))
         links += found
@@ -99,8 +100,8 @@ def _register(node: str, text: str | None, vendor: Vendor) -> Register:
         return unreadable(node, decoded) if isinstance(decoded, str) else read_register(node, decoded, vendor)
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return unreadable(node, f"is not JSON: {error}")
+    except UNREADABLE as error:
+        return unreadable(node, why_unreadable(error, "is not JSON: "))
     return read_register(node, value, vendor)
 
 

@@ -19,6 +19,7 @@ from accounting.holders import ANY_NAMESPACE
 from accounting.quantity import parse_quantity
 from extender.convert.manifests import InputError
 from extender.wire.names import why_no_label
+from extender.wire.unreadable import why_unreadable
 
 _LONGEST_TEXT = 2**20
 
@@ -76,7 +77,7 @@ def _parse(text: str, where: str) -> Any:  # noqa: ANN401 - any YAML
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(where, "(file)", f"is no YAML: {error}") from None
+        raise InputError(where, "(file)", why_unreadable(error, "is no YAML: ")) from None
 
 
 def _convert(value: object, kind: Any, where: str) -> Any:  # noqa: ANN401 - one of the structs above

@@ -7,8 +7,6 @@ anything. Invariant: the pod has the workload's name and namespace, and the temp
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from extender.convert.manifests import InputError, Manifest
 
 _TEMPLATE = ("spec", "template")
@@ -34,7 +32,7 @@ def pod_manifests(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
 
 
 def _pod_of(manifest: Manifest) -> Manifest:
-    value: Any = manifest.value if isinstance(manifest.value, dict) else msgspec.json.decode(manifest.value)
+    value: Any = manifest.whole()
     template: Any = value
     for field in TEMPLATES[manifest.kind]:
         template = template.get(field) if isinstance(template, dict) else None

@@ -20,6 +20,7 @@ from accounting.packing.workload import Plan
 from extender.config import Settings
 from extender.kube.reflector import Change, Sink, Taken
 from extender.logs import logger
+from extender.wire.unreadable import UNREADABLE, why_unreadable
 
 #: Format of the entries. A higher one is refused: its entries may mean something else.
 FORMAT: Final = 1
@@ -260,10 +261,10 @@ def read_journal(path: str) -> Iterator[tuple[int, Entry]]:
                 break
             try:
                 entry: Entry = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except (*UNREADABLE, UnicodeDecodeError) as error:
                 if bad is not None:
                     break
-                bad = ValueError(f"line {number} is no journal entry: {error}")
+                bad = ValueError(f"line {number} {why_unreadable(error, 'is no journal entry: ')}")
                 continue
             if bad is not None and not isinstance(entry, Start):
                 break

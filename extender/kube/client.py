@@ -18,6 +18,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
 
 from extender.kube.connection import ConnectError, Connection
+from extender.wire.unreadable import UNREADABLE
 
 __all__ = ["JSON", "MERGE_PATCH", "Answer", "ConnectError", "KubeClient", "Unknown", "WatchFailed"]
 
@@ -50,7 +51,7 @@ class Answer:
         """The message of a Status object, or the start of the body."""
         try:
             found = msgspec.json.decode(self.body, type=_Status).message
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             found = ""
         return found or self.body[:200].decode(errors="replace")
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender.kube.client import KubeClient, Unknown, WatchFailed
+from extender.wire.shallow import read_json
 
 _LONGEST_WAIT_SECONDS = 60.0
 
@@ -92,7 +93,7 @@ async def _page(client: KubeClient, path: str, query: Mapping[str, str], setting
     if not answer.ok:
         raise WatchFailed(answer.status, answer.message, answer.retry_after_seconds)
     try:
-        page = msgspec.json.decode(answer.body, type=_List)
+        page = read_json(answer.body, _List)
     except msgspec.DecodeError as error:
         raise WatchFailed(0, f"the list does not decode: {error}") from None
     if not page.metadata.version:

@@ -11,6 +11,7 @@ import msgspec
 
 from extender.kube.client import WatchFailed
 from extender.kube.listing import Expired
+from extender.wire.shallow import read_with
 
 _EXPIRED_REASONS = frozenset({"Expired", "Gone"})
 #: The version is in the future, as after a restore of the API server's store.
@@ -53,9 +54,9 @@ class _Status(msgspec.Struct):
     details: _Details | None = None
 
 
-_decode_event = msgspec.json.Decoder(_Event).decode
-_decode_object = msgspec.json.Decoder(_Object).decode
-_decode_status = msgspec.json.Decoder(_Status).decode
+_event_decoder = msgspec.json.Decoder(_Event)
+_object_decoder = msgspec.json.Decoder(_Object)
+_status_decoder = msgspec.json.Decoder(_Status)
 
 
 _HEADS = tuple((kind, b'{"type":"%b","object":' % kind.encode()) for kind in ("MODIFIED", "ADDED", "DELETED"))
@@ -68,9 +69,9 @@ def read_event(line: bytes) -> WatchEvent:
             # The form that every API server writes; if the part in between decodes, it is the object.
             return WatchEvent(kind, msgspec.Raw(memoryview(line)[len(head) : -1]))
     try:
-        event = _decode_event(line)
+        event = read_with(_event_decoder, line)
         if event.type == "ERROR":
-            raise _failure(_decode_status(event.object))
+            raise _failure(read_with(_status_decoder, event.object))
     except msgspec.DecodeError as error:
         raise _unreadable(error) from None
     return WatchEvent(event.type, event.object)
@@ -79,7 +80,7 @@ def read_event(line: bytes) -> WatchEvent:
 def version_of(event: WatchEvent) -> str | None:
     """Return the version of an event's object. Raises `Expired` if the object does not decode."""
     try:
-        meta = _decode_object(event.raw).metadata
+        meta = read_with(_object_decoder, event.raw).metadata
     except msgspec.DecodeError as error:
         raise _unreadable(error) from None
     return None if meta is None else meta.version

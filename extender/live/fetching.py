@@ -14,13 +14,14 @@ from accounting.quota import Quota
 from accounting.status import Problem, ProblemCode
 from extender.cluster import DraObjects, Objects, collect, garbage_collector_paused
 from extender.config import Settings
-from extender.convert import parse_manifests
+from extender.convert import InputError, parse_manifests
 from extender.kube.client import KubeClient, WatchFailed
 from extender.kube.discovery import OptionalResource, served_version
 from extender.kube.listing import Expired, ListSettings, Page, list_pages
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.live.app import RUNNING_PODS
 from extender.live.watching import DRA_RESOURCES, VMIS
+from extender.wire.shallow import shallow
 
 _TRIES = 3
 #: Pods first: then a node that is created in between has no pods in the list, but the node of each pod is there.
@@ -114,4 +115,8 @@ async def _fetch_once(
 
 def _converted(kind: str, page: Page, settings: Settings) -> Objects:
     body = b'{"kind":"%bList","items":[%b]}' % (kind.encode(), b",".join(map(bytes, page.items)))
-    return collect(parse_manifests(body, "--kubeconfig", kind), settings)
+    try:
+        return collect(parse_manifests(body, "--kubeconfig", kind), settings)
+    except InputError:
+        # A page that could just be decoded may be nested too deeply for a reader that is called from further down.
+        return collect(parse_manifests(shallow(body), "--kubeconfig", kind), settings)

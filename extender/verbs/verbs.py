@@ -28,6 +28,7 @@ from extender.verbs.texts import WIRE_TEXTS, wire_text
 from extender.wire import core_v1
 from extender.wire import extender_v1 as wire
 from extender.wire.preemption_v1 import decode_preemption, encode_victims
+from extender.wire.unreadable import why_unreadable
 
 #: The number of answers and verdicts kept for the same question on the same state.
 _REMEMBERED = 64
@@ -292,7 +293,7 @@ def _with_nodes(cache: Cache, args: wire.ExtenderArgs, cluster: Cluster) -> Cach
         try:
             nodes[name] = convert_node(core_v1.decode_node(item), cluster.settings)
         except (ValueError, RecursionError) as error:
-            message = f"Nodes.items[{name}]: {error}"
+            message = f"Nodes.items[{name}]: {why_unreadable(error)}"
             raise wire.WireError(message) from None
     for name, node in nodes.items():
         alone.add_node(node)

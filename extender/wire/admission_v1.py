@@ -14,6 +14,7 @@ import orjson
 
 from extender.wire import core_v1
 from extender.wire.bounds import why_too_dense
+from extender.wire.unreadable import UNREADABLE, why_unreadable
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -137,7 +138,6 @@ class PodObject(NamedTuple):
         return self.pod.spec or core_v1.PodSpec()
 
 
-_UNREADABLE = (msgspec.DecodeError, RecursionError)
 _review_decoder = msgspec.json.Decoder(_Review)
 _pod_decoder = msgspec.json.Decoder(core_v1.Pod)
 _admitted_decoder = msgspec.json.Decoder(_AdmittedPod)
@@ -151,8 +151,8 @@ def decode_review(body: bytes) -> Request:
         raise ReviewError(f"request body: {_shown(body)}: {why}")
     try:
         review = _review_decoder.decode(body)
-    except _UNREADABLE as error:
-        raise ReviewError(f"request body: {_shown(body)}: {error}") from None
+    except UNREADABLE as error:
+        raise ReviewError(f"request body: {_shown(body)}: {why_unreadable(error)}") from None
     if review.apiVersion != API_VERSION or review.kind != KIND:
         found = f"{review.apiVersion or '(none)'} {review.kind or '(none)'}"
         raise ReviewError(f"apiVersion, kind: {found}: must be {API_VERSION} {KIND}")
@@ -167,8 +167,8 @@ def decode_pod(raw: msgspec.Raw, field: str) -> PodObject:
     """Read a Pod of a review; `field` is its path. Raises `ObjectError`."""
     try:
         pod, admitted = _pod_decoder.decode(raw), _admitted_decoder.decode(raw)
-    except _UNREADABLE as error:
-        raise ObjectError(f"{field}: {_shown(bytes(raw))}: {error}") from None
+    except UNREADABLE as error:
+        raise ObjectError(f"{field}: {_shown(bytes(raw))}: {why_unreadable(error)}") from None
     return PodObject(pod, admitted.spec or PodSpec())
 
 
@@ -176,8 +176,8 @@ def decode_meta(raw: msgspec.Raw, field: str) -> core_v1.ObjectMeta:
     """Read the metadata of any object of a review. Raises `ObjectError`."""
     try:
         return _meta_decoder.decode(raw).metadata or core_v1.ObjectMeta()
-    except _UNREADABLE as error:
-        raise ObjectError(f"{field}: {_shown(bytes(raw))}: {error}") from None
+    except UNREADABLE as error:
+        raise ObjectError(f"{field}: {_shown(bytes(raw))}: {why_unreadable(error)}") from None
 
 
 def encode_allowed(uid: str, patch: Sequence[dict[str, Any]] = (), warnings: Sequence[str] = ()) -> bytes:

@@ -14,6 +14,7 @@ import orjson
 from extender.wire.bounds import why_too_dense
 from extender.wire.core_v1 import Pod
 from extender.wire.names import why_no_label, why_no_subdomain, why_no_uid
+from extender.wire.unreadable import UNREADABLE, why_unreadable
 
 
 class WireError(Exception):
@@ -73,8 +74,6 @@ class BindingArgs(msgspec.Struct):
 
 #: Enough for four names and their keys; a name has at most 253 bytes.
 _LONGEST_BINDING_BYTES = 2**16
-#: What decoding raises for a body of another shape, or one that is nested too deeply.
-UNREADABLE = (msgspec.DecodeError, RecursionError)
 #: The names of a bind become part of paths.
 _NAMES = (
     ("PodName", why_no_subdomain),
@@ -107,7 +106,7 @@ def decode_args(body: bytes) -> ExtenderArgs:
         for item in (args.Nodes.items or ()) if isinstance(args.Nodes, _NodeList) else ():
             named.setdefault(_node_name(item), item)
     except UNREADABLE as error:
-        raise WireError(f"request body: {error}") from None
+        raise WireError(f"request body: {why_unreadable(error)}") from None
     item_names = list(named)
     items = list(named.values()) if isinstance(args.Nodes, _NodeList) else None
     if isinstance(args.NodeNames, list):
@@ -133,7 +132,7 @@ def decode_binding(body: bytes) -> BindingArgs:
     try:
         args = _binding_decoder.decode(with_exact_keys(body, BindingArgs.__struct_fields__))
     except UNREADABLE as error:
-        raise WireError(f"request body: {error}") from None
+        raise WireError(f"request body: {why_unreadable(error)}") from None
     for name in BindingArgs.__struct_fields__:
         if not getattr(args, name):
             raise WireError(f"{name}: empty: the request names no {name}")

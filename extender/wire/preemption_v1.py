@@ -13,7 +13,8 @@ import msgspec
 import orjson
 
 from extender.wire.core_v1 import Pod
-from extender.wire.extender_v1 import UNREADABLE, WireError, check_density, with_exact_keys
+from extender.wire.extender_v1 import WireError, check_density, with_exact_keys
+from extender.wire.unreadable import UNREADABLE, why_unreadable
 
 NULL_VICTIMS = b'{"NodeNameToMetaVictims":null}'
 #: In bodies up to this length, written by hand, keys in another spelling and values of a wrong type are corrected one
@@ -142,7 +143,7 @@ def decode_preemption(body: bytes) -> PreemptionArgs:
         candidates = {name: candidate for name, candidate in offered.items() if candidate is not None}
         return PreemptionArgs(bytes(args.Pod), _pod_decoder.decode(args.Pod), candidates)
     except UNREADABLE as error:
-        raise WireError(f"request body: {error}") from None
+        raise WireError(f"request body: {why_unreadable(error)}") from None
 
 
 def decode_plain(raw_pod: bytes) -> bool:

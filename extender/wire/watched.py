@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from extender.wire import core_v1
+from extender.wire.shallow import read_with
 
 
 class Container(core_v1.Object):
@@ -55,13 +56,13 @@ _resources_decoder = msgspec.json.Decoder(core_v1.Resources | None)
 
 def decode_pod(raw: msgspec.Raw) -> Pod:
     """Decode a Pod. Raises `msgspec.DecodeError`, naming the field."""
-    return _pod_decoder.decode(raw)
+    return read_with(_pod_decoder, raw)
 
 
 def why_undecodable(raw: msgspec.Raw, error: msgspec.DecodeError) -> str:
     """Return why `decode_pod` or `resources_of` refused a Pod, with the full path of the field."""
     try:
-        _whole_decoder.decode(raw)
+        read_with(_whole_decoder, raw)
     except msgspec.DecodeError as whole:
         return str(whole)
     return str(error)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.admission.reviews import Webhooks, admitting, limits, pod, review
+from tests.extender.nesting import NESTED, SAID
 from tests.extender.objects import Json, asks, container
 
 PATHS = ["/mutate", "/validate"]
@@ -31,7 +32,7 @@ PATHS = ["/mutate", "/validate"]
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":3}', "request body: "),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}', "request.uid: (empty): "),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}', "request body: "),
-        (b'{"a":' * 100_000, "request body: "),
+        (b'{"a":%b}' % NESTED, f'request body: {{"a":{"[" * 35}...: {SAID}'),
     ],
 )
 async def test_what_is_no_review_gets_400_with_field_and_value(

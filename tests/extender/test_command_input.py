@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.extender.inside import refusal_inside
+from tests.extender.nesting import NESTED, SAID
 from tests.extender.objects import Json, asks, container, listed, node, pod
 from tests.extender.processes import refusal, run
 
@@ -19,7 +20,7 @@ BAD_PODS: dict[str, tuple[bytes, list[str]]] = {
     "not YAML": (b"kind: [Pod", ["-f: -:", "not YAML"]),
     "truncated JSON": (b'{"kind": "Pod",', ["-f: -:", "not JSON"]),
     "binary": (bytes(range(256)), ["-f: -:"]),
-    "nested too deeply": (b'{"kind":"Pod","x":' + b"[" * 100_000, ["-f: -:", "nested"]),
+    "nested too deeply": (b'{"kind":"Pod","x":%b}' % NESTED, ["-f: -:", SAID]),
     "no pod": (json.dumps(node()).encode(), ["kind: Node:", "no Pod"]),
     "no spec": (b"kind: Pod\nmetadata: {name: p}", ["spec.containers: []:", "default/p"]),
     "no containers": (json.dumps(pod("p", [])).encode(), ["spec.containers: []:"]),

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.extender.nesting import NESTED_ANNOTATION, SAID
 from tests.extender.objects import REGISTER, Json, bound, card, container, held, listed, node, pod, quota, status_of
 from tests.extender.processes import ROOT, Result, run, run_fresh
 
 DEVICE_KEYS = {"node", "uuid", "capacity", "requested", "free", "overcommitted", "blocked", "pods"}
-NESTED = "[" * 100_000
 
 
 def verify(folder: Path, *cluster: Json) -> Result:
@@ -87,7 +87,7 @@ class Bad(NamedTuple):
 BAD = [
     Bad(node("text", 0, annotations={REGISTER: "GPU-1,10:"}), "UnreadableRegister", "node text", "JSON"),
     Bad(node("object", 0, annotations={REGISTER: "{}"}), "UnreadableRegister", "node object", "list"),
-    Bad(node("deep", 0, annotations={REGISTER: NESTED}), "UnreadableRegister", "node deep", "recursion"),
+    Bad(node("deep", 0, annotations={REGISTER: NESTED_ANNOTATION}), "UnreadableRegister", "node deep", SAID),
     Bad(node("entry", [card("GPU-e", memory=-1)]), "UnreadableRegister", "node entry", "devmem of GPU-e: -1"),
     Bad({"kind": "Node", "metadata": {}}, "UnreadableRegister", "node (no name)", "metadata.name"),
     Bad(

@@ -17,6 +17,7 @@ from extender.config import Settings
 from extender.convert.node import convert_node, convert_quota
 from extender.convert.pod import convert_pod
 from extender.wire import core_v1
+from tests.extender.nesting import NESTED_ANNOTATION, SAID
 from tests.extender.objects import (
     CORDON,
     CORES,
@@ -258,7 +259,7 @@ def test_the_allocatable_count(allocatable: Json | None, expected: int | None) -
     [
         pytest.param("GPU-1,10,1000:", "is not JSON", id="not JSON"),
         pytest.param("{}", "must be a list", id="an object"),
-        pytest.param("[" * 100_000, "is not JSON", id="nested too deeply"),
+        pytest.param(NESTED_ANNOTATION, SAID, id="nested too deeply"),
         pytest.param("[1" + "0" * 5000 + "]", "is not JSON", id="a number of 5001 digits"),
         pytest.param('[{"id": "GPU-1", "count": 1%s}]' % ("0" * 300), "count of GPU-1", id="a number of 301 digits"),
         pytest.param('[{"id": "GPU-1", "devmem": 1.5}]', "devmem of GPU-1: 1.5", id="a fraction"),

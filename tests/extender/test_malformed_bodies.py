@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.extender.malformed import VERBS, bodies, wrong
+from tests.extender.nesting import NESTED
 from tests.extender.objects import MEMORY, Json, asks, container, node, pod
 from tests.extender.serving import Answer, Client, asked, binding, serving
 
 GOOD = json.dumps(asked(pod(), "n1", "n2")).encode()
-DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG_NUMBER = b"1" + b"0" * 5000
 #: The answers that mean "I do not know"; an Error has some text.
 NO_VICTIMS = {"NodeNameToMetaVictims": None}
@@ -48,7 +48,7 @@ ANY_VERB = {
     "null": b"null",
     "text after the end": GOOD + b"}",
     "not text": bytes(range(256)),
-    "nested too deeply": b'{"Pod":%b}' % DEEP,
+    "nested too deeply": b'{"Pod":%b}' % NESTED,
 }
 UNANSWERABLE = ANY_VERB | {
     "no pod": args(Pod=None),
@@ -66,8 +66,8 @@ UNANSWERABLE = ANY_VERB | {
     "containers an object": pod_with(containers={"main": {}}),
     "a container null": pod_with(containers=[None]),
     "a number among the annotations": args(Pod=pod(annotations={"a": 1})),
-    "nested too deeply in an unknown field": GOOD[:-1] + b',"More":%b}' % DEEP,
-    "nested too deeply in a quantity": GOOD.replace(b'"100"', DEEP),
+    "nested too deeply in an unknown field": GOOD[:-1] + b',"More":%b}' % NESTED,
+    "nested too deeply in a quantity": GOOD.replace(b'"100"', NESTED),
     "a node name that is not UTF-8": GOOD.replace(b'"n2"', b'"\xff"'),
     "a pod name that is not UTF-8": GOOD.replace(b'"uid-p"', b'"\xc3\x28"'),
     "half of a surrogate pair": GOOD.replace(b'"n2"', b'"\\ud800"'),

@@ -12,6 +12,7 @@ import yaml
 
 from extender.convert.manifests import InputError, Manifest, parse_manifests
 from extender.wire import core_v1
+from tests.extender.nesting import NESTED, SAID
 from tests.extender.objects import Json, node, phased, pod, terminated
 
 OBJECTS = [node("n1", 2), phased(), pod("q", uid=None)]
@@ -99,7 +100,7 @@ NO_MANIFESTS: dict[str, tuple[str | bytes, str]] = {
     "compressed": (b"\x1f\x8b\x08\x00\x00\x00\x00\x00", "-f: file.yaml: not YAML: "),
     "Latin-1": ("kind: Pod\nmetadata: {name: é}".encode("latin-1"), "-f: file.yaml: not YAML: "),
     "a Python object": ("!!python/object/apply:os.system [ls]", "-f: file.yaml: not YAML: "),
-    "JSON nested too deeply": ('{"kind": "Pod", "x": %s' % ("[" * 100_000), "-f: file.yaml: is nested too deeply"),
+    "JSON nested too deeply": (b'{"kind": "Pod", "x": %b}' % NESTED, f"-f: file.yaml: {SAID}"),
     "YAML nested too deeply": ("kind: Pod\nx: %s" % ("[" * 5000), "-f: file.yaml: not YAML: "),
     "a YAML number of 5000 digits": (f"kind: Pod\nx: 1{'0' * 5000}", "-f: file.yaml: not YAML: "),
 }

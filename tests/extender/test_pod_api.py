@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.extender.inside import refusal_inside
+from tests.extender.nesting import NESTED, SAID
 from tests.extender.objects import (
     COUNT,
     FINISHED,
@@ -227,7 +228,7 @@ def bodies() -> list[Any]:
         "two pods": (json.dumps({"kind": "List", "items": [pod("a"), pod("b")]}).encode(), ["2 objects"]),
         "two documents": (b"\n---\n".join(json.dumps(pod(name)).encode() for name in "ab"), ["not JSON"]),
         "no pod in a list": (b'{"kind": "List", "items": []}', ["0 objects"]),
-        "nested too deeply": (b'{"kind":"Pod","metadata":%b}' % (b"[" * 100_000 + b"]" * 100_000), ["nested"]),
+        "nested too deeply": (b'{"kind":"Pod","metadata":%b}' % NESTED, [SAID]),
     }
     changes: dict[str, tuple[str, Any, list[str]]] = {
         "no name": ("metadata", {"name": ""}, ["metadata.name"]),

@@ -7,6 +7,8 @@ browser that cannot show a page says so once, in its own words, before any test 
 
 import asyncio
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -36,6 +38,13 @@ _FLAGS = (
 #: For what takes a second on an idle machine; a browser that crashed says so at once.
 PATIENCE_SECONDS = 60.0
 _LAST_WORDS = 4000
+
+
+def why_no_driver() -> str | None:
+    """Return why Playwright's driver, a Node.js of its own, does not start; None if it does."""
+    started = subprocess.run([sys.executable, "-m", "playwright", "--version"], capture_output=True, check=False)
+    said = started.stderr.decode(errors="replace").strip()
+    return f"Playwright's driver does not start: {said}" if started.returncode else None
 
 
 class BrowserFailed(Exception):

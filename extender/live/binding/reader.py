@@ -20,6 +20,7 @@ from extender.kube.events import PodRef
 from extender.kube.paths import PODS, api_path
 from extender.live.watching import PodInformer
 from extender.wire import core_v1
+from extender.wire.shallow import read_json
 
 
 class PodReader:
@@ -57,7 +58,7 @@ class PodReader:
     def note(self, body: bytes, uid: str) -> Pod | Unknown | None:
         """Record a pod that the API server has just answered."""
         try:
-            wire = msgspec.json.decode(body, type=core_v1.Pod)
+            wire = read_json(body, core_v1.Pod)
         except msgspec.DecodeError as error:
             return Unknown(f"the pod does not decode: {error}")
         if wire.metadata is None or wire.metadata.uid != uid:

@@ -19,6 +19,7 @@ from extender.convert import InputError, convert_claim, convert_hold, convert_sl
 from extender.kube.paths import Resource, api_path
 from extender.live.comparing.views import Json, Seen
 from extender.wire import kubevirt_v1, resource_v1
+from extender.wire.shallow import read_json
 
 
 class _Items(msgspec.Struct):
@@ -81,7 +82,7 @@ class HolderView:
 
     def read_again(self, identity: str, body: bytes) -> Any:  # noqa: ANN401 - a value of this view
         """The object, if it is still that one."""
-        for raw in msgspec.json.decode(body, type=_Items).items or ():
+        for raw in read_json(body, _Items).items or ():
             seen = self.read(raw)
             if seen is None:
                 return self._kind.cached(identity)
@@ -126,7 +127,7 @@ class ToldClaims:
 
     def decode(self, raw: msgspec.Raw | bytes) -> Seen:
         """A claim; without devices of GPU drivers it has no value."""
-        claim = convert_claim(msgspec.json.decode(raw, type=resource_v1.ResourceClaim))
+        claim = convert_claim(read_json(raw, resource_v1.ResourceClaim))
         counts = any(each.device.driver in GPU_DRIVERS for each in claim.results)
         return Seen(claim.uid, claim if counts else None)
 
@@ -155,7 +156,7 @@ class Slices:
 
     def decode(self, raw: msgspec.Raw | bytes) -> Seen:
         """A slice; of another driver it has no value."""
-        found = convert_slice(msgspec.json.decode(raw, type=resource_v1.ResourceSlice))
+        found = convert_slice(read_json(raw, resource_v1.ResourceSlice))
         return Seen(found.name, found if found.driver in GPU_DRIVERS else None)
 
     def cached(self, identity: str) -> Any:  # noqa: ANN401 - see the protocol
@@ -184,7 +185,7 @@ class Machines:
 
     def decode(self, raw: msgspec.Raw | bytes) -> Seen:
         """A VMI."""
-        wire = msgspec.json.decode(raw, type=kubevirt_v1.VirtualMachineInstance)
+        wire = read_json(raw, kubevirt_v1.VirtualMachineInstance)
         vmi = convert_vmi(wire, self._cluster.settings)
         return Seen("/".join(vmi.key), vmi)
 
@@ -216,7 +217,7 @@ class ToldHolds:
 
     def decode(self, raw: msgspec.Raw | bytes) -> Seen:
         """A hold as its object says it."""
-        hold = convert_hold(msgspec.json.decode(raw, type=dict[str, Any]), self._source, self._cluster.settings)
+        hold = convert_hold(read_json(raw, dict[str, Any]), self._source, self._cluster.settings)
         return Seen(f"{hold.vmi.namespace}/{hold.name}", hold)
 
     def cached(self, identity: str) -> Any:  # noqa: ANN401 - see the protocol

@@ -20,6 +20,7 @@ from extender.cluster import Cluster, Heard, concerns_cards
 from extender.convert import convert_node, convert_pod, convert_quota, misnamed
 from extender.kube.paths import NODES, PODS, RESOURCE_QUOTAS, api_path
 from extender.wire import core_v1
+from extender.wire.shallow import read_json
 
 Json = dict[str, Any]
 
@@ -92,7 +93,7 @@ class PodView:
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """A pod. One that has ended or concerns no cards has no value."""
         try:
-            wire = msgspec.json.decode(raw, type=core_v1.Pod)
+            wire = read_json(raw, core_v1.Pod)
         except msgspec.DecodeError:
             return None
         if misnamed(wire.metadata):
@@ -194,7 +195,7 @@ class NodeView:
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """A node."""
         try:
-            wire = core_v1.decode_node(raw)
+            wire = read_json(raw, core_v1.Node)
         except msgspec.DecodeError:
             return None
         if misnamed(wire.metadata):
@@ -268,7 +269,7 @@ class QuotaView:
     def read(self, raw: msgspec.Raw | bytes) -> Seen | None:
         """Collect one object; `rest` returns the result."""
         with suppress(msgspec.DecodeError):
-            wire = msgspec.json.decode(raw, type=core_v1.ResourceQuota)
+            wire = read_json(raw, core_v1.ResourceQuota)
             if not misnamed(wire.metadata):
                 self._table.put(convert_quota(wire, self._cluster.settings))
         return None
@@ -287,7 +288,7 @@ class QuotaView:
     def read_again(self, identity: str, body: bytes) -> Json | None:
         """The namespace's limits."""
         self._table = self._empty()
-        for raw in msgspec.json.decode(body, type=_Items).items or ():
+        for raw in read_json(body, _Items).items or ():
             self.read(raw)
         return self._table.limits(identity) or None
 

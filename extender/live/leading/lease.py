@@ -16,6 +16,7 @@ import msgspec
 
 from extender.kube.client import Answer, KubeClient, Unknown
 from extender.kube.paths import LEASES, api_path
+from extender.wire.shallow import read_json
 
 #: Names the term whose holder gave the Lease up after its last write was settled.
 _SETTLED = "gpu-extender.io/settled-term"
@@ -185,7 +186,7 @@ def _read(answer: Answer | Unknown) -> Lease | Missing | Failed:
     if isinstance(answer, Unknown) or not answer.ok:
         return Failed(answer.status, answer.message)
     try:
-        lease = msgspec.json.decode(answer.body, type=_Lease)
+        lease = read_json(answer.body, _Lease)
     except msgspec.DecodeError as error:
         return Failed(0, f"the Lease does not decode: {error}")
     if not lease.metadata.get("resourceVersion"):

@@ -18,6 +18,7 @@ import msgspec
 from extender.kube.client import Answer, KubeClient
 from extender.kube.paths import PODS, api_path
 from extender.wire.names import why_no_label, why_no_subdomain
+from extender.wire.shallow import read_json
 
 #: HAMi's own limit: an owner that holds a lock longer has failed. It also applies to a time that far in the future.
 EXPIRY = timedelta(minutes=5)
@@ -114,5 +115,5 @@ class LockOwners:
             return True
         if not (isinstance(answer, Answer) and answer.ok):
             return False
-        pod = msgspec.json.decode(answer.body, type=_Owner)
+        pod = read_json(answer.body, _Owner)
         return pod.status.phase in ("Succeeded", "Failed") or (given_up and pod.spec.nodeName != node)

@@ -26,6 +26,7 @@ from extender.live.locks.lockowner import EXPIRY, LockOwner, LockOwners, OwnerSt
 from extender.live.watching import Facts, NodeFacts, node_facts
 from extender.logs import logger
 from extender.wire import core_v1
+from extender.wire.shallow import read_json
 
 #: A node that stays locked is read again after this time, in case the watch has stopped sending.
 _LOOK_AGAIN_SECONDS = 2.0
@@ -207,7 +208,7 @@ class NodeLocks:
         return self._note(node, answer) if answer.ok else Unknown(f"{answer.status} {answer.message}")
 
     def _note(self, node: str, answer: Answer) -> NodeFacts:
-        facts = node_facts(msgspec.json.decode(answer.body, type=_Node).metadata)
+        facts = node_facts(read_json(answer.body, _Node).metadata)
         if node in self._facts.nodes:
             self._facts.nodes[node] = facts
         self.notify(node)

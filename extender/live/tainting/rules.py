@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from accounting.holders import DeviceId
+from extender.wire.shallow import read_json
 
 LABEL, LABEL_VALUE = "app.kubernetes.io/managed-by", "gpu-extender"
 KEY = "gpu-extender.io/held"
@@ -44,6 +45,6 @@ def rule_of(device: DeviceId, version: str) -> dict[str, Any]:
 def name_of_rule(raw: msgspec.Raw) -> str:
     """Return a rule's name; "" if it does not decode."""
     try:
-        return msgspec.json.decode(raw, type=_Rule).metadata.name
+        return read_json(raw, _Rule).metadata.name
     except msgspec.DecodeError:
         return ""

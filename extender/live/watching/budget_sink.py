@@ -11,6 +11,7 @@ from extender.convert import convert_disruption_budget
 from extender.kube.reflector import Change, Taken
 from extender.logs import logger
 from extender.wire import policy_v1
+from extender.wire.shallow import read_with
 
 
 class BudgetSink:
@@ -24,7 +25,7 @@ class BudgetSink:
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one budget."""
         try:
-            wire = self._decoder.decode(raw)
+            wire = read_with(self._decoder, raw)
         except msgspec.DecodeError as error:
             logger().error("poddisruptionbudget does not decode", why=str(error))
             return Taken(None)

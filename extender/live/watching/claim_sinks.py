@@ -14,6 +14,7 @@ from extender.kube.reflector import Change, Taken
 from extender.live.watching.naming import is_misnamed, name_of
 from extender.logs import logger
 from extender.wire import resource_v1
+from extender.wire.shallow import read_with
 
 
 class ResourceClaimSink:
@@ -39,7 +40,7 @@ class ResourceClaimSink:
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one claim."""
         try:
-            wire = self._decoder.decode(raw)
+            wire = read_with(self._decoder, raw)
         except msgspec.DecodeError as error:
             uid = name_of(raw).uid
             logger().error("resourceclaim does not decode", uid=uid, why=str(error))
@@ -81,7 +82,7 @@ class ResourceSliceSink:
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one slice."""
         try:
-            wire = self._decoder.decode(raw)
+            wire = read_with(self._decoder, raw)
         except msgspec.DecodeError as error:
             name = name_of(raw).name
             logger().error("resourceslice does not decode", slice=name, why=str(error))

@@ -10,6 +10,7 @@ from extender.convert import mapped_resource
 from extender.kube.reflector import Change, Taken
 from extender.logs import logger
 from extender.wire import resource_v1
+from extender.wire.shallow import read_with
 
 
 class DeviceClassSink:
@@ -22,7 +23,7 @@ class DeviceClassSink:
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one class."""
         try:
-            wire = self._decoder.decode(raw)
+            wire = read_with(self._decoder, raw)
         except msgspec.DecodeError as error:
             logger().error("deviceclass does not decode", why=str(error))
             return Taken(None)

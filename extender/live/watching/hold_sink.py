@@ -19,6 +19,7 @@ from extender.kube.reflector import Change, ReflectorSettings, Sink, Taken
 from extender.live.watching.naming import name_of
 from extender.logs import logger
 from extender.wire.names import why_no_label, why_no_subdomain
+from extender.wire.shallow import read_json
 
 
 def hold_resource(source: HoldSource) -> OptionalResource:
@@ -67,7 +68,7 @@ class HoldSink:
             self._cluster.hold_sets.remove(name)
             return Taken(identity, meta.resourceVersion)
         try:
-            tree: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+            tree: dict[str, Any] = read_json(raw, dict[str, Any])
             hold = convert_hold(tree, self._source, self._cluster.settings)
         except (msgspec.DecodeError, InputError) as error:
             logger().error("hold cannot be read", hold=identity, why=str(error))

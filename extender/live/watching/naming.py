@@ -8,6 +8,7 @@ import msgspec
 from extender.convert import misnamed
 from extender.logs import logger
 from extender.wire import core_v1
+from extender.wire.shallow import read_json
 
 
 class ObjectName(msgspec.Struct):
@@ -26,7 +27,7 @@ class _Object(msgspec.Struct):
 def name_of(raw: msgspec.Raw) -> ObjectName:
     """Return what names an object, as far as it can be read."""
     try:
-        return msgspec.json.decode(raw, type=_Object).metadata or ObjectName()
+        return read_json(raw, _Object).metadata or ObjectName()
     except msgspec.DecodeError:
         return ObjectName()
 

@@ -15,6 +15,7 @@ from extender.live.watching.informer import PodInformer
 from extender.live.watching.naming import is_misnamed, name_of
 from extender.logs import logger
 from extender.wire import core_v1, watched
+from extender.wire.shallow import read_with
 
 
 class PodSink:
@@ -85,7 +86,7 @@ class NodeSink:
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one node."""
         try:
-            wire = self._decoder.decode(raw)
+            wire = read_with(self._decoder, raw)
         except msgspec.DecodeError as error:
             return self._undecodable(change, raw, str(error))
         meta = wire.metadata
@@ -145,7 +146,7 @@ class QuotaSink:
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one quota."""
         try:
-            wire = self._decoder.decode(raw)
+            wire = read_with(self._decoder, raw)
         except msgspec.DecodeError as error:
             # What is known of it stays.
             meta = name_of(raw)

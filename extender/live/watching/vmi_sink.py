@@ -16,6 +16,7 @@ from extender.kube.discovery import OptionalReflector, OptionalResource
 from extender.kube.reflector import Change, ReflectorSettings, Sink, Taken
 from extender.logs import logger
 from extender.wire import kubevirt_v1
+from extender.wire.shallow import read_with
 
 VMIS = OptionalResource("kubevirt.io", ("v1",), "virtualmachineinstances")
 
@@ -45,7 +46,7 @@ class VmiSink:
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one VMI. What is known of one that does not decode stays: its launchers go on being counted once."""
         try:
-            wire = self._decoder.decode(raw)
+            wire = read_with(self._decoder, raw)
         except msgspec.DecodeError as error:
             logger().error("virtual machine instance does not decode", why=str(error))
             return Taken(None)

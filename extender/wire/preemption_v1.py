@@ -55,7 +55,10 @@ class Candidate(msgspec.Struct, rename={"raw": "Pods", "violations": "NumPDBViol
         return self.violations or 0
 
     def pods(self) -> tuple[Victim, ...]:
-        """Return the victims. A pod that is null or no object, and one without a UID, is left out."""
+        """Return the victims. A pod that is null or no object, and one without a UID, is left out.
+
+        Raises `WireError` for a pod that is no JSON, which was not read until now.
+        """
         return tuple(victim for pod in self.raw or () if (victim := _victim(pod)) is not None)
 
 
@@ -224,6 +227,8 @@ def _victim(raw: msgspec.Raw) -> Victim | None:
         pod = _victim_decoder.decode(raw)
     except msgspec.ValidationError:
         return None
+    except UNREADABLE as error:
+        raise WireError(f"Pods: {why_unreadable(error)}") from None
     if pod is None:
         return None
     uid = pod.UID or pod.uid

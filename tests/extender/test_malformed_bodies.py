@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from extender.wire.extender_v1 import WireError
+from extender.wire.preemption_v1 import decode_preemption
 from tests.extender.malformed import VERBS, bodies, wrong
 from tests.extender.nesting import NESTED
 from tests.extender.objects import MEMORY, Json, asks, container, node, pod
@@ -94,7 +96,13 @@ CHANGED_BINDINGS: dict[str, Json] = {
 BAD_BINDINGS = ANY_VERB | {
     name: json.dumps(binding(pod(), "n1") | changed).encode() for name, changed in CHANGED_BINDINGS.items()
 }
+GOOD_PREEMPTION = json.dumps(
+    {"Pod": pod(), "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u1"}, {"UID": "u2"}]}}}
+).encode()
 BAD_PREEMPTIONS = ANY_VERB | {
+    "a victim that is not UTF-8": GOOD_PREEMPTION.replace(b"u2", b"\xc3\x28"),
+    "a victim that is half of a surrogate pair": GOOD_PREEMPTION.replace(b"u2", b"\\ud800"),
+    "a victim that is nested too deeply": GOOD_PREEMPTION.replace(b'"u2"', NESTED),
     "no pod": json.dumps({"Pod": None, "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u"}]}}}).encode(),
     "no candidates": json.dumps({"Pod": pod(), "NodeNameToMetaVictims": None, "NodeNameToVictims": None}).encode(),
     "candidates a list": json.dumps({"Pod": pod(), "NodeNameToMetaVictims": ["n1"]}).encode(),
@@ -156,6 +164,13 @@ async def test_preempt_answers_a_null_map(prefix: str, body: bytes) -> None:
         assert answer.status == 200
         assert answer.json() == NO_VICTIMS
         await check_normal_filter(client)
+
+
+@pytest.mark.parametrize("name", [name for name in BAD_PREEMPTIONS if name.startswith("a victim")])
+def test_a_victim_that_cannot_be_read_is_refused_and_is_no_bug(name: str) -> None:
+    """What is skipped at first is read later, and may be no JSON."""
+    with pytest.raises(WireError):
+        [each.pods() for each in decode_preemption(BAD_PREEMPTIONS[name]).candidates.values()]
 
 
 @pytest.mark.parametrize("verb", ["/filter", "/filter-dryrun"])

@@ -67,20 +67,24 @@ class Manifest(NamedTuple):
             raise InputError(field or self.kind, value, f"{self.where}: {text}") from None
 
     def _found(self, path: str) -> tuple[str, str]:
-        """Return the field at a message's path, and its value."""
+        """Return the field at a message's path, and its value. Raises `msgspec.DecodeError` if the rest is no JSON."""
         value = self.value if isinstance(self.value, dict) else _any_value(self.value)
         field = ""
         for name, position in _STEP.findall(path):
             key: Any = name or position
-            if position == "...":
+            if position == "..." and isinstance(value, dict):
                 # Only maps of texts can have a value of a wrong type.
                 key = next((key for key, each in value.items() if not isinstance(each, str)), None)
-            elif position:
+            elif position and position != "...":
                 key = int(position)
             if key is None:
                 break
             field += f".{name}" if name else f"[{key}]"
-            value = value[key]
+            try:
+                value = value[key]
+            except (LookupError, TypeError):
+                # A key that is written twice had another value where the mistake is.
+                return field.removeprefix("."), "(a key is written twice)"
         try:
             shown = msgspec.json.encode(value).decode()
         except ValueError:
@@ -96,8 +100,11 @@ def _any_value(raw: msgspec.Raw) -> Any:  # noqa: ANN401 - a JSON tree
     """Return the value of a JSON text, with numbers of any size."""
     try:
         return msgspec.json.decode(raw)
-    except msgspec.DecodeError:
-        return json.loads(bytes(raw), parse_int=Decimal, parse_float=Decimal)
+    except msgspec.DecodeError as error:
+        try:
+            return json.loads(bytes(raw), parse_int=Decimal, parse_float=Decimal)
+        except ValueError:
+            raise error from None
 
 
 class _Head(msgspec.Struct):

@@ -106,6 +106,32 @@ NO_MANIFESTS: dict[str, tuple[str | bytes, str]] = {
 }
 
 
+#: What is skipped where a mistake is found is read to show the mistake's value.
+MISTAKES_BESIDE_OTHERS: dict[str, tuple[bytes, str]] = {
+    "text that is not UTF-8": (b'{"kind": "Pod", "spec": 5, "x": "\xff"}', "pod (no name): Pod: "),
+    "half of a surrogate pair": (b'{"kind": "Pod", "spec": 5, "x": "\\ud800"}', "spec: 5: pod (no name): "),
+    "a key that is written twice": (
+        b'{"kind": "Pod", "spec": {"containers": [{"name": 1}]}, "spec": null}',
+        "spec.containers: (a key is written twice): pod (no name): ",
+    ),
+    "labels that are written twice": (
+        b'{"kind": "Pod", "metadata": {"name": "p", "labels": {"a": 1}, "labels": {}}}',
+        "metadata.labels: {}: pod p: ",
+    ),
+    "labels that are no map the second time": (
+        b'{"kind": "Pod", "metadata": {"name": "p", "labels": {"a": 1}, "labels": []}}',
+        "metadata.labels[...]: (a key is written twice): pod p: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("text, said", MISTAKES_BESIDE_OTHERS.values(), ids=MISTAKES_BESIDE_OTHERS.keys())
+def test_a_mistake_beside_others_is_named_in_one_line(text: bytes, said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        parse(text)[0].decode(core_v1.Pod)
+    assert str(raised.value).startswith(said)
+
+
 @pytest.mark.parametrize("text, said", NO_MANIFESTS.values(), ids=NO_MANIFESTS.keys())
 def test_what_is_no_manifest_is_named_in_one_line(text: str | bytes, said: str) -> None:
     with pytest.raises(InputError) as raised:

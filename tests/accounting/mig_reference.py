@@ -25,6 +25,13 @@ from accounting.pod import Pod
 from accounting.state.snapshot import Snapshot, View
 from accounting.state.tables import BoolArray
 
+#: Some questions would take it minutes.
+_MOST_CHOICES = 10_000
+
+
+class TooManyChoices(Exception):
+    """The plainest search would take too long."""
+
 
 class Reference:
     """One node and one pod."""
@@ -40,9 +47,10 @@ class Reference:
         self._preference = Preference(pod.policies, numa_bind=pod.selection.numa_bind)
         self._phases = Phases.of(Demand.of(pod))
         self._picks: Picks = {}
+        self._choices = 0
 
     def first(self, most: Most | None) -> Picks | None:
-        """Return the first placement within the limits, or None."""
+        """Return the first placement within the limits, or None. Raises `TooManyChoices`."""
         for _ in self._shared(0, [Assignment.of(self._view)]):
             if most is None or all(
                 limit is None or own <= limit for own, limit in zip(self._total(), most, strict=True)
@@ -75,6 +83,9 @@ class Reference:
             yield from self._inits(number + 1, assignments)
 
     def _placed(self, container: ContainerRequest, assignment: Assignment) -> Iterator[Assignment]:
+        self._choices += 1
+        if self._choices > _MOST_CHOICES:
+            raise TooManyChoices
         plain = fitting_cards(self._view, assignment, container.request, self._plain, mutex=self._mutex)
         cards = (plain | open_cards(self._view, assignment, self._in_mig, mutex=self._mutex))[:, 0]
         order = ranking(cards, self._view, assignment, self._preference)

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.demand import QuotaKey
+from accounting.node import Node
 from accounting.packing.mix import expected
 from accounting.packing.shape import shape_of
 from accounting.packing.workload import Workload, build_workload, plan_of
@@ -40,21 +41,22 @@ LIMIT, COUNT_LIMIT = "requests.nvidia.com/gpumem", "requests.hygon.com/dcunum"
 
 
 @cache
-def made_node(name: str, kind: str) -> core_v1.Node:
-    """A node of one of a few kinds."""
+def made_node(name: str, kind: str) -> Node:
+    """A node of one of a few kinds. It is a value, so that many processes may have it."""
     cards = [card(f"GPU-{name}-{at}", at, memory=1000 + 500 * at) for at in range(2)]
     if kind == "mig":
         cards[0] = card(f"GPU-{name}-0", memory=40_960, slots=7, mode="mig", migProfiles=PROFILES)
     if kind == "small":
         cards = cards[:1]
     dcus = "".join(dcu(f"DCU-{name}-{at}", 800, index=at) for at in range(1 if kind == "small" else 2))
-    return msgspec.convert(node(name, cards, annotations={HYGON.register_annotation: dcus}), core_v1.Node)
+    wire = msgspec.convert(node(name, cards, annotations={HYGON.register_annotation: dcus}), core_v1.Node)
+    return convert_node(wire, SETTINGS)
 
 
 def make_cluster(kinds: dict[str, str], workload: Workload | None) -> Cluster:
     cluster = Cluster(SETTINGS)
     for name in NODES:
-        cluster.put_node(convert_node(made_node(name, kinds.get(name, "plain")), SETTINGS))
+        cluster.put_node(made_node(name, kinds.get(name, "plain")))
     if workload is not None:
         cluster.expect(workload)
     return cluster
@@ -185,7 +187,7 @@ class Story:
             assert isinstance(what, tuple)
             name, node_kind = what
             self._kinds[name] = node_kind
-            self.cluster.put_node(convert_node(made_node(name, node_kind), SETTINGS))
+            self.cluster.put_node(made_node(name, node_kind))
 
 
 def question(manifest: Json, names: Sequence[str]) -> bytes:

@@ -57,6 +57,9 @@ def is_older(version: str, than: str) -> bool:
     They compare as integers of any length (KEP-5504); other forms are never called older. A wrong answer costs a
     conflict and a read, never a booking.
     """
+    if len(version) == len(than) and version >= than:
+        # As nearly always.
+        return False
     if not (version.isascii() and version.isdigit() and than.isascii() and than.isdigit()):
         return False
     # Compared as text, because Python converts at most 4,300 digits.

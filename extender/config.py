@@ -60,12 +60,10 @@ class Settings:
     evicts: bool = False
     """Whether this extender evicts pods for others, and so whether its annotation on a preemptor keeps anything."""
 
-    vendors: tuple[Vendor, ...] = field(init=False, repr=False, compare=False)
-    """All enabled vendors. Made once, because every event of a pod asks for them."""
-
-    def __post_init__(self) -> None:
-        """Put the vendors together."""
-        object.__setattr__(self, "vendors", (self.vendor, *self.further_vendors))
+    @property
+    def vendors(self) -> tuple[Vendor, ...]:
+        """All enabled vendors."""
+        return (self.vendor, *self.further_vendors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ TOOLS := $(VENV)/.installed-tools
 
 # An interpreter that was asked for by name is the only candidate.
 ifeq ($(origin PYTHON),file)
-CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11
+CANDIDATES := $(PYTHON) python3.14 python3.13 python3.12 python3.11
 else
 CANDIDATES := $(PYTHON)
 endif

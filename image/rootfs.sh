@@ -35,7 +35,7 @@ echo ./etc/ssl/certs/ca-certificates.crt | tee -a "$FILES"/ca-certificates_* > /
 printf 'root:x:0:0:root:/root:/sbin/nologin\ngpu-extender:x:65532:65532::/nonexistent:/sbin/nologin\n' > "$target/etc/passwd"
 printf 'root:x:0:\ngpu-extender:x:65532:\n' > "$target/etc/group"
 
-# The lock names every file by its hash, for all of Python 3.11 to 3.13; only wheels, so that nothing is built.
+# The lock names every file by its hash, for all of Python 3.11 to 3.14; only wheels, so that nothing is built.
 pip=$work/pip
 python3 -m venv "$pip"
 install="$pip/bin/python -m pip --quiet --disable-pip-version-check install --root-user-action=ignore --no-compile

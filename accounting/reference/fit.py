@@ -173,10 +173,10 @@ def _order(state: NodeState, pod: Pod, taken: Allocation, i: int, *, close: bool
         footprint = _footprint(pod, _put(taken, i, rows)) if init else ()
         linked = _linked(state, chosen, fitting.values()) if pod.policies.card.linked else ()
         keys = sorted(_preference(card, alive, pod, one_numa=one_numa) for card in chosen)
-        if not close:
+        if not close or pod.policies.card.linked:
+            # Between sets that links and NUMA nodes leave equal, the policy's first card decides, then its second.
             return (*footprint, *linked), [], (), keys
-        apart = () if pod.policies.card.linked else _apart(state, chosen)
-        return (*footprint, *linked), [each[:-1] for each in keys], apart, keys
+        return footprint, [each[:-1] for each in keys], _apart(state, chosen), keys
 
     return key
 

@@ -13,6 +13,8 @@ from accounting.answers.filter import filter_nodes
 from accounting.cards.linked import choose_linked
 from accounting.node import Node
 from accounting.pod import Pod
+from accounting.reference import fit as reference
+from accounting.reference import state as reference_state
 from accounting.selection import Selection
 from accounting.status import Code, ProblemCode
 from accounting.topology import Link, is_single_numa, read_links
@@ -116,6 +118,17 @@ def test_without_scores_few_numa_nodes_are_preferred() -> None:
     order, numa, none = [3, 0, 1, 2], np.array([0, 1, 0, 1]), np.zeros(4, np.int64)
     # By the policy alone it would be 3 and 0.
     assert choose_linked(order, 2, np.zeros((4, 4), np.int64), numa, none, one_numa=False) == [3, 1]
+
+
+def test_between_equal_sets_the_first_card_of_the_policy_decides() -> None:
+    """A card in use goes last, but the set that has the first card goes first; the reference says so too."""
+    devices = [make_device(f"GPU-{i}", index=i, numa=int(i > 3), memory=1000) for i in range(6)]
+    node, pod = make_node(devices=devices), make_pod("p", [app(10), app(10, count=2)], policies=AWARE)
+    assert cards(node, pod) == [[5], [4, 5]]
+    (state,) = reference_state.cluster_state([node], []).values()
+    found = reference.fit(state, pod)
+    assert not isinstance(found, Code)
+    assert [[row.uuid for row in rows] for rows in found] == [["GPU-5"], ["GPU-4", "GPU-5"]]
 
 
 def test_all_numa_nodes_are_looked_at_when_cards_must_be_of_one() -> None:

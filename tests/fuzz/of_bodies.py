@@ -78,7 +78,8 @@ def _goes_on(verbs: Verbs, data: bytes, answer: dict[str, object]) -> None:
 
 def _names_who_was_offered(data: bytes, answer: dict[str, dict[str, object]]) -> None:
     said = answer["NodeNameToMetaVictims"]
-    asked = json.loads(data)
+    # What nobody reads need not be text.
+    asked = json.loads(data.decode(errors="replace"))
     # Keys match in any case, as in Go; then only the form of the answer is checked.
     offered = {
         name: value

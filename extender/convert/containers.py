@@ -41,6 +41,7 @@ _REMEMBERED_PODS = 4_096
 #: than a million, and what is remembered must fit in memory.
 _LONGEST_REMEMBERED_BYTES = 4_096
 _MOST_REMEMBERED_RESOURCES = 64
+_MOST_REMEMBERED_CONTAINERS = 32
 
 
 class PodContainers(NamedTuple):
@@ -107,7 +108,7 @@ def _together(said: Sequence[_Said], are_sidecars: Sequence[bool], overhead: Cha
     containers, invalid, charged, cpu_milli, requested, raw = zip(*said, strict=True)
     return PodContainers(
         containers,
-        _charge(charged, overhead),
+        (_charge if len(said) <= _MOST_REMEMBERED_CONTAINERS else _charge.__wrapped__)(charged, overhead),
         tuple(each for refused in invalid for each in refused),
         containers_cpu_milli(cpu_milli, are_sidecars),
         requested,
@@ -155,14 +156,18 @@ def _reader(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> _Reader:
         return (remembered if _may_be_key(written) else read)(name, kind, written)
 
     def of_text(name: str, kind: int, text: bytes) -> _Said:
-        return (remembered_text if len(text) <= _LONGEST_REMEMBERED_BYTES else read_text)(name, kind, text)
+        is_short = len(name) + len(text) <= _LONGEST_REMEMBERED_BYTES
+        return (remembered_text if is_short else read_text)(name, kind, text)
 
     def read_text(name: str, kind: int, text: bytes) -> _Said:
         return of_values(name, kind, watched.read_resources(text))
 
     def of_texts(texts: _Texts) -> PodContainers:
-        bytes_together = sum([len(text) for _, _, text in texts])
-        return (remembered_texts if bytes_together <= _LONGEST_REMEMBERED_BYTES else read_texts)(texts)
+        is_short = (
+            len(texts) <= _MOST_REMEMBERED_CONTAINERS
+            and sum([len(name) + len(text) for name, _, text in texts]) <= _LONGEST_REMEMBERED_BYTES
+        )
+        return (remembered_texts if is_short else read_texts)(texts)
 
     def read_texts(texts: _Texts) -> PodContainers:
         inits = [kind == _SIDECAR for _, kind, _ in texts if kind != _APP]

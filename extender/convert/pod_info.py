@@ -18,6 +18,8 @@ _MIRROR, _SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
 _OWN_KINDS = ("DaemonSet", "Node")
 _RESIZED = ("PodResizePending", "PodResizeInProgress")
 _REMEMBERED = 16_384
+#: Labels and containers of a pod that is remembered; an object may have thousands, and what is remembered must fit.
+_MOST_LABELS, _MOST_CONTAINERS = 64, 32
 
 
 def info_of(
@@ -35,6 +37,8 @@ def info_of(
     certain = spec.resources is None and not _is_resized(status)
     # By position, because keywords take twice the time, and every event of a pod comes through here.
     written = spec.priority or 0, protected, never, labels, requested, overhead, plain, certain
+    if len(labels) > _MOST_LABELS or len(requested) > _MOST_CONTAINERS:
+        return _shared.__wrapped__(*written)
     try:
         return _shared(*written)
     except TypeError:

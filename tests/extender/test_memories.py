@@ -21,11 +21,13 @@ from accounting.node import Node
 from accounting.packing.mix import expected
 from accounting.packing.shape import shape_of
 from accounting.packing.workload import Workload, build_workload, plan_of
+from accounting.pod import ContainerKind
 from accounting.vendors import HYGON, XPU
 from extender.cluster import Cluster
 from extender.config import Settings
-from extender.convert import containers, convert_node, convert_pod, convert_quota
+from extender.convert import containers, convert_node, convert_pod, convert_quota, pod_info
 from extender.convert.containers import PodContainers, read_containers
+from extender.convert.resources import Requested
 from extender.live.waking.refused import GroupKey
 from extender.live.waking.simulation import Simulation
 from extender.verbs import Verbs
@@ -281,6 +283,21 @@ def test_what_a_hostile_object_says_of_its_containers_is_not_kept() -> None:
     assert [sizes(each) for each in (reader.of_text, reader.of_texts, reader.of_values)] == [[0], [0], [0]]
     read_again([("a", "{}")], by_text=True)
     assert [sizes(each) for each in (reader.of_text, reader.of_texts, reader.of_values)] == [[1], [1], [1]]
+    # A thousand containers with short names make a long key, too.
+    charges = containers._charge.cache_info().currsize
+    for by_text in (True, False):
+        read_again([(f"c{number}", '{"limits": {"nvidia.com/gpu": "1"}}') for number in range(1000)], by_text=by_text)
+    assert sizes(reader.of_texts) == [1]
+    assert containers._charge.cache_info().currsize == charges
+
+
+def test_what_a_hostile_object_says_of_itself_is_not_kept() -> None:
+    spec, status, before = core_v1.PodSpec(), core_v1.PodStatus(), pod_info._shared.cache_info().currsize
+    labels = {f"example.com/l{number}": "x" for number in range(1000)}
+    assert len(pod_info.info_of(core_v1.ObjectMeta(labels=labels), spec, status, ()).labels) == 1000
+    requested = tuple(Requested(ContainerKind.APP, ()) for _ in range(1000))
+    pod_info.info_of(core_v1.ObjectMeta(), spec, status, requested)
+    assert pod_info._shared.cache_info().currsize == before
 
 
 def sizes(reads: Callable[..., object]) -> list[int]:

@@ -27,6 +27,7 @@ from tests.builders import (
     make_node,
     make_pod,
     make_policies,
+    sidecar,
 )
 
 AWARE = make_policies("topology-aware")
@@ -129,6 +130,19 @@ def test_between_equal_sets_the_first_card_of_the_policy_decides() -> None:
     found = reference.fit(state, pod)
     assert not isinstance(found, Code)
     assert [[row.uuid for row in rows] for rows in found] == [["GPU-5"], ["GPU-4", "GPU-5"]]
+
+
+def test_links_are_ignored_where_the_search_chooses() -> None:
+    """By links both sidecars fill the cards of one NUMA node, and the init finds one card; the reference agrees."""
+    devices = [make_device(f"GPU-{i}", index=i, numa=i // 2, slots=2, memory=10) for i in range(3)]
+    containers = [sidecar(1, count=2), sidecar(1, count=2), init(1, count=2)]
+    node, pod = make_node(devices=devices), make_pod("p", containers, policies=AWARE)
+    assert cards(node, pod) == [[2, 1], [0, 2], [1, 0]]
+    (state,) = reference_state.cluster_state([node], []).values()
+    found = reference.fit(state, pod)
+    assert not isinstance(found, Code)
+    rows = [[row.uuid for row in rows] for rows in found]
+    assert rows == [["GPU-2", "GPU-1"], ["GPU-0", "GPU-2"], ["GPU-1", "GPU-0"]]
 
 
 def test_all_numa_nodes_are_looked_at_when_cards_must_be_of_one() -> None:

@@ -1,9 +1,10 @@
 """Runs two replicas under faults, seed after seed, and stops at the first violation.
 
 It exists because only many runs find faults that must coincide to do harm. It must not know what goes wrong or what
-must hold; see `tests.live.fault_trial`. Invariant: the seed that is printed finds the violation again.
+must hold; see `tests.live.fault_trial`. Invariants: the seed that is printed finds the violation again; what goes
+wrong and when follows from the seeds, however many processes share them.
 
-    python -m benchmarks.faults [--runs 10000] [--first 1000] [-o docs/faults.json]
+    python -m benchmarks.faults [--runs 10000] [--first 1000] [--processes 1] [-o docs/faults.json]
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 import orjson
@@ -28,19 +32,13 @@ from tests.virtual_time import VirtualTimeLoop, leases_in_virtual_time
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    # Every replica makes TLS contexts that are not needed here, and reading the machine's authorities into one takes 20
-    # ms.
-    os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     harms, binds, seconds, hits = Counter[str](), Counter[str](), 0.0, 0
     started, violation, done = time.perf_counter(), None, 0
     seeds = range(options.first, options.first + options.runs)
-    with leases_in_virtual_time():
-        for seed in track(seeds, "runs", console=Console(stderr=True)):
-            try:
-                outcome = _run(seed)
-            except Violation as error:
-                violation = str(error)
+    with _outcomes(seeds, options.processes) as outcomes:
+        for outcome in track(outcomes, "runs", total=len(seeds), console=Console(stderr=True)):
+            if isinstance(outcome, str):
+                violation = outcome
                 break
             done += 1
             harms.update(outcome.harms)
@@ -62,15 +60,35 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if violation is None else 1
 
 
-def _run(seed: int) -> Outcome:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(run(seed))
+@contextmanager
+def _outcomes(seeds: range, processes: int) -> Iterator[Iterable[Outcome | str]]:
+    """Yield what each run saw or the text of its violation, in the order of the seeds."""
+    # A forked process would share this one's threads and loops.
+    with get_context("spawn").Pool(processes, _prepare) as pool:
+        yield pool.imap(_run, seeds, chunksize=1)
+
+
+def _prepare() -> None:
+    """Prepare a process for runs."""
+    # Every replica makes TLS contexts that are not needed here, and reading the machine's authorities into one takes 20
+    # ms.
+    os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def _run(seed: int) -> Outcome | str:
+    with leases_in_virtual_time(), asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        try:
+            return runner.run(run(seed))
+        except Violation as error:
+            return str(error)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=10_000, help="how many runs (%(default)s)")
     parser.add_argument("--first", type=int, default=1000, help="the first seed (%(default)s)")
+    parser.add_argument("--processes", type=int, default=1, help="how many processes share the seeds (%(default)s)")
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     return parser
 

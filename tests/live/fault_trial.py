@@ -32,7 +32,7 @@ from tests.live.harness import Extender, Kube, eventually
 from tests.live.harness_audit import Audit
 from tests.live.harness_scheduler import Scheduler
 from tests.live.leader_harness import delete_lease, lease_of, write_lease
-from tests.virtual_time import passes, stall
+from tests.virtual_time import VirtualTimeLoop, passes, stall
 
 PODS, CARDS, MEMORY = 4, 2, 1000
 HOSTS = ("n1", "n2", "n3")
@@ -73,6 +73,9 @@ class Outcome:
 
 async def run(seed: int) -> Outcome:
     """Run once. Raises Violation."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.is_alone = True
     with _LOOKS:
         return await _run(seed)
 

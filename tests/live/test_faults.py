@@ -1,4 +1,4 @@
-"""Several faults at once: 100 seeded runs of two replicas. `make soak` does 10,000.
+"""Several faults at once: 200 seeded runs of two replicas. `make soak` does 10,000.
 
 It exists to run the trial with every test run; see `fault_trial` for what goes wrong and what must hold then.
 Invariant: the seed that failed is in the message, and it finds the violation again.
@@ -8,7 +8,7 @@ import pytest
 
 from tests.live.fault_trial import run
 
-RUNS, PARTS = 100, 20
+RUNS, PARTS = 200, 20
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -32,7 +32,7 @@ from tests.virtual_time import VirtualTimeLoop, leases_in_virtual_time
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    harms, binds, seconds, hits = Counter[str](), Counter[str](), 0.0, 0
+    harms, binds, activities, seconds, hits = Counter[str](), Counter[str](), Counter[str](), 0.0, 0
     started, violation, done = time.perf_counter(), None, 0
     seeds = range(options.first, options.first + options.runs)
     with _outcomes(seeds, options.processes) as outcomes:
@@ -43,12 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
             done += 1
             harms.update(outcome.harms)
             binds.update(outcome.binds)
+            activities.update(outcome.activities)
             seconds, hits = seconds + outcome.seconds, hits + outcome.hits
     report = {
         "first_seed": options.first,
         "runs": done,
         "harms": dict(sorted(harms.items())),
         "requests_and_events_harmed": hits,
+        "activities": dict(sorted(activities.items())),
         "answers_to_binds": dict(sorted(binds.items())),
         "virtual_seconds": round(seconds),
         "seconds": round(time.perf_counter() - started),

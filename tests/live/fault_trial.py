@@ -28,6 +28,7 @@ from tests.apiserver.node_actor import NodeActor
 from tests.apiserver.resources import NODES
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, node, pod
+from tests.live.fault_preemption import FILLERS, PREEMPTOR, evict, fillers, preemptor, victims_of, wrong_victims
 from tests.live.harness import Extender, Kube, eventually
 from tests.live.harness_audit import Audit
 from tests.live.harness_scheduler import Scheduler
@@ -42,6 +43,7 @@ _TARGETS = ("pods/binding", "pods", "nodes", "leases", "*")
 _CODES = (403, 409, 410, 429, 500, 503)
 _ASKED_AGAIN_SECONDS = 1.0
 _FULL_SHARE = 0.1
+_PREEMPT_SHARE = 0.5
 _BIND_SECONDS = 10.0
 #: A new leader rules late Bindings out, or waits until none can come.
 _LEASES = tuple(
@@ -65,6 +67,8 @@ class Outcome:
     seed: int
     harms: Counter[str] = field(default_factory=Counter)
     binds: Counter[str] = field(default_factory=Counter)
+    activities: Counter[str] = field(default_factory=Counter)
+    """What the run did beside binding and watching, and how many victims went."""
     hits: int = 0
     """How many requests and events a rule has harmed."""
     seconds: float = 0.0
@@ -96,6 +100,8 @@ class _Trial:
         self.outcome = Outcome(seed)
         self._api = api
         self._chance, self._choice_of_node = Random(seed), Random(seed)
+        # Draws of its own, so that which activities a run has does not move its other choices.
+        self._preempts = Random(f"{seed} preemption").random() < _PREEMPT_SHARE
         self._kube = Kube(api)
         self._locking = self._chance.random() < 0.5
         self._lease = self._chance.choice(_LEASES)
@@ -141,6 +147,8 @@ class _Trial:
             if number % 3 == 2:
                 self._kube.delete_pod(f"p{number - 2}")
             await passes(self._chance.choice((0.0, 0.1, 3.0, 8.0)))
+        if self._preempts:
+            await self._preempt()
 
     async def settle(self) -> None:
         """End all faults; check that every pod gets its cards, and that all agree on who holds what."""
@@ -150,6 +158,8 @@ class _Trial:
         self._api.compact()
         self._api.cut()
         await self._leader()
+        if self._preempts:
+            await self._end_preemption()
         for made in self._kube.pods():
             await self._place(made)
         leader = await self._leader()
@@ -178,6 +188,49 @@ class _Trial:
             said = await self._place_once(made, name)
             self._must(not said, f"a lock that was left keeps others away: {said}")
         await self._holds(lambda: not self._locks(), lambda: "a node stays locked")
+
+    async def _preempt(self) -> None:
+        """Fill the cards, and let a pod of high priority arrive while something goes wrong."""
+        self.outcome.activities["preemption"] += 1
+        for each in fillers(HOSTS, CARDS, MEMORY):
+            made = self._kube.create(each)
+            await self._place_once(made)
+            if self._kube.node_of(made["metadata"]["name"]) is None:
+                self._kube.delete_pod(made["metadata"]["name"])
+        made = self._kube.create(preemptor(MEMORY))
+        cycle = asyncio.create_task(self._preempt_once(made))
+        await asyncio.sleep(0)
+        await self._chance.choice(self._harms)()
+        await cycle
+
+    async def _end_preemption(self) -> None:
+        """Get the preemptor bound while all cards are taken; then let the pods that fill them go."""
+        end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while self._kube.node_of(PREEMPTOR) is None:
+            await self._preempt_once(self._kube.pod(PREEMPTOR))
+            self._must(asyncio.get_running_loop().time() < end, "the preemptor is never bound")
+            await passes(_ASKED_AGAIN_SECONDS)
+        for name in [each["metadata"]["name"] for each in self._kube.pods()]:
+            if name.startswith(FILLERS):
+                self._kube.delete_pod(name)
+
+    async def _preempt_once(self, made: Json) -> None:
+        """Run one cycle of the preemptor; if no node takes it, let its victims go."""
+        if not await self._place_once(made):
+            return
+        for one in list(self._replicas.values()):
+            try:
+                victims = await victims_of(one, self._kube, made, HOSTS)
+            except (aiohttp.ClientError, RuntimeError):
+                # It was killed meanwhile.
+                continue
+            wrong = wrong_victims(victims, self._kube.pods())
+            self._must(not wrong, f"victims: {wrong}")
+            if victims:
+                name = min(victims)
+                self.outcome.activities["victims"] += evict(self._kube, name, victims[name])
+                break
+        await self._place_once(self._kube.pod(made["metadata"]["name"]))
 
     # -- scheduling ---------------------------------------------------------------------------------------------------
 

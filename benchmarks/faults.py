@@ -33,6 +33,7 @@ from tests.virtual_time import VirtualTimeLoop, leases_in_virtual_time
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     harms, binds, activities, seconds, hits = Counter[str](), Counter[str](), Counter[str](), 0.0, 0
+    pairs: dict[str, Counter[str]] = {}
     started, violation, done = time.perf_counter(), None, 0
     seeds = range(options.first, options.first + options.runs)
     with _outcomes(seeds, options.processes) as outcomes:
@@ -44,12 +45,15 @@ def main(arguments: list[str] | None = None) -> int:
             harms.update(outcome.harms)
             binds.update(outcome.binds)
             activities.update(outcome.activities)
+            for harm in sorted(+outcome.harms):
+                pairs.setdefault(harm, Counter()).update(("bind", "watch", *_beside(outcome)))
             seconds, hits = seconds + outcome.seconds, hits + outcome.hits
     report = {
         "first_seed": options.first,
         "runs": done,
         "harms": dict(sorted(harms.items())),
         "requests_and_events_harmed": hits,
+        "runs_by_harm_and_activity": {harm: dict(sorted(counts.items())) for harm, counts in sorted(pairs.items())},
         "activities": dict(sorted(activities.items())),
         "answers_to_binds": dict(sorted(binds.items())),
         "virtual_seconds": round(seconds),
@@ -60,6 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
         options.output.write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     print(violation or f"{done} runs in {report['seconds']} s, nothing lost, nothing over-committed")
     return 0 if violation is None else 1
+
+
+def _beside(outcome: Outcome) -> list[str]:
+    """Return what a run did beside binding and watching."""
+    return [name for name in ("preemption",) if outcome.activities[name]]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ is read, nor who asks. Invariant: what a change does follows from its seed.
 
 import json
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -62,13 +63,13 @@ def _changed(value: Any, chance: Random) -> Any:  # noqa: ANN401 - a JSON tree
     """Return the tree with one place changed."""
     places = list(_places(value))
     if not places or chance.random() < 0.02:
-        return chance.choice(_STRANGE)
+        return _strange(chance)
     holder, key = chance.choice(places)
     what = chance.random()
     if what < 0.2:
         del holder[key]
     elif what < 0.5:
-        holder[key] = chance.choice(_STRANGE)
+        holder[key] = _strange(chance)
     elif what < 0.7:
         other, its = chance.choice(places)
         # A copy by way of text, so that no tree contains itself.
@@ -77,10 +78,15 @@ def _changed(value: Any, chance: Random) -> Any:  # noqa: ANN401 - a JSON tree
     elif isinstance(holder[key], str):
         holder[key] = _text(holder[key], chance)
     elif isinstance(holder, list):
-        holder.insert(key, chance.choice(_STRANGE))
+        holder.insert(key, _strange(chance))
     else:
         holder[f"{key}{chance.choice(('', 's', ' '))}".swapcase()] = holder[key]
     return value
+
+
+def _strange(chance: Random) -> Any:  # noqa: ANN401 - a JSON tree
+    """Return a value of its own: what is changed in it later changes no other tree."""
+    return deepcopy(chance.choice(_STRANGE))
 
 
 def _text(text: str, chance: Random) -> str:

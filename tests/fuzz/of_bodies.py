@@ -48,7 +48,8 @@ def body(chosen: int, data: bytes) -> None:
     cluster = _cluster()
     verbs, verb = Verbs(cluster), _VERBS[chosen % len(_VERBS)]
     try:
-        answer = json.loads(getattr(verbs, verb)(data))
+        # What is handed on unread need not be text.
+        answer = json.loads(getattr(verbs, verb)(data).decode(errors="replace"))
     except WireError as error:
         encode_filter_error(str(error))
         return

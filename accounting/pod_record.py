@@ -148,9 +148,12 @@ class PodRecord(NamedTuple):
         if not earlier.edited and same:
             return self
         message = "was edited after the pod was bound; per card the larger of both readings counts"
+        peak = _larger(self.peak, earlier.peak)
+        # Without inits a pod holds the same in both states, which is worked out once then.
+        is_one = self.steady is self.peak and earlier.steady is earlier.peak
         return self._replace(
-            peak=_larger(self.peak, earlier.peak),
-            steady=_larger(self.steady, earlier.steady),
+            peak=peak,
+            steady=peak if is_one else _larger(self.steady, earlier.steady),
             # Without instances it holds all of a card in MIG mode.
             instances=self.instances if self.instances == earlier.instances else (),
             total_peak=Total(*map(max, self.total_peak, earlier.total_peak)),
@@ -262,8 +265,9 @@ def _larger(one: tuple[DeviceUse, ...], other: tuple[DeviceUse, ...]) -> tuple[D
     uses = {use.uuid: use for use in other}
     for use in one:
         also = uses.get(use.uuid)
-        uses[use.uuid] = use if also is None else _max(use, also)
-    return tuple(uses[uuid] for uuid in sorted(uses))
+        if use != also:
+            uses[use.uuid] = use if also is None else _max(use, also)
+    return tuple([uses[uuid] for uuid in sorted(uses)])
 
 
 def _larger_totals(one: PodRecord, other: PodRecord) -> tuple[VendorTotals, ...]:

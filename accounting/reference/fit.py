@@ -105,8 +105,8 @@ def _first_placement(state: NodeState, pod: Pod, taken: Allocation, order: list[
     if not order or pod.containers[order[0]].kind is ContainerKind.INIT:
         # An init's cards do not affect other containers.
         return _with_inits(state, pod, taken)
-    # Card by card, so that cards of one node or group do not go before others.
-    i, key = order[0], _order(state, pod, taken, order[0], close=False)
+    # Card by card, so that neither links nor cards of one node or group go before others.
+    i, key = order[0], _order(state, _without_links(pod), taken, order[0], close=False)
     for chosen in [] if isinstance(found[0], Code) else sorted(found[0], key=key):
         placement = _first_placement(state, pod, _put(taken, i, _rows_on(chosen, pod, i, key)), order[1:])
         if placement is not None:

@@ -131,6 +131,22 @@ def test_between_equal_sets_the_first_card_of_the_policy_decides() -> None:
     assert [[row.uuid for row in rows] for rows in found] == [["GPU-5"], ["GPU-4", "GPU-5"]]
 
 
+def test_links_are_ignored_where_the_search_chooses() -> None:
+    """By links both sidecars fill the cards of one NUMA node, and the init finds one card; the reference agrees."""
+    devices = [make_device(f"GPU-{i}", index=i, numa=i // 2, slots=2, memory=10) for i in range(3)]
+    containers = [sidecar(1, count=2), sidecar(1, count=2), init(1, count=2)]
+    node, pod = make_node(devices=devices), make_pod("p", containers, policies=make_policies("topology-aware"))
+    assert cards(node, pod) == [[1, 2], [0, 2], [0, 1]]
+    (state,) = reference_state.cluster_state([node], []).values()
+    found = reference.fit(state, pod)
+    assert not isinstance(found, Code)
+    assert [sorted(row.uuid for row in rows) for rows in found] == [
+        ["GPU-1", "GPU-2"],
+        ["GPU-0", "GPU-2"],
+        ["GPU-0", "GPU-1"],
+    ]
+
+
 def test_all_numa_nodes_are_looked_at_when_cards_must_be_of_one() -> None:
     links = {(0, 1): 200, (4, 5): 100, (3, 4): 300}
     pod = make_pod("p", [app(10, count=2)], policies=AWARE, selection=BOUND)

@@ -94,11 +94,14 @@ def _draw(axes: Any, moments: list[float], title: str, lines: list[Line], *, log
     axes.set_title(title, loc="left", fontsize=10)
     if log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(import_module("matplotlib.ticker").FormatStrFormatter("%g"))
+        ticker = import_module("matplotlib.ticker")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     highest = max((value for _, _, values in lines for value in values if value == value), default=1.0)  # noqa: PLR0124
     lowest = min((value for _, _, values in lines for value in values if value > 0), default=0.1)
     # Room for the legend above the lines.
-    axes.set_ylim((lowest / 1.5, highest * 8) if log else (0, max(1.0, highest) * 1.3))
+    axes.set_ylim((lowest / 1.5, highest * 3) if log else (0, max(1.0, highest) * 1.3))
     for share in _QUARTERS:
         axes.axvline(moments[-1] * share, color="#ccd", linewidth=0.8, linestyle=":")
     axes.legend(frameon=False, fontsize=8, ncols=len(lines), loc="upper left")

@@ -63,7 +63,7 @@ bench-live: $(TOOLS) ## measure a live extender at 10,000 nodes and 100,000 pods
 demo: $(TOOLS) ## watch pods being placed and finished
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-soak: $(TOOLS) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender, 10,000 runs under faults
+soak: $(TOOLS) ## the long forms: a million random events each of cards and quotas, allocations of every HAMi version, 200 kills of a live extender, 10,000 runs under faults, an hour of steady load
 	$(INSTALL) --quiet --editable '.[oracle,fuzz]'
 	$(BIN)/python -m benchmarks.placement_soak -o docs/placement_soak.json
 	$(BIN)/python -m benchmarks.allocation_soak -o docs/allocation_soak.json
@@ -74,6 +74,7 @@ soak: $(TOOLS) ## the long forms: a million random events each of cards and quot
 	$(BIN)/python -m benchmarks.hostile_clients -o docs/hostile_clients.json
 	$(BIN)/python -m benchmarks.malformed --bodies 10000 -o docs/malformed.json
 	$(BIN)/python -m tests.fuzz --seconds 330 -o docs/fuzz.json
+	$(BIN)/python -m benchmarks.steady_hour -o docs/steady_hour.json --plot docs/steady_hour
 
 fuzz: $(TOOLS) ## let a fuzzer make up texts from outside, a minute for each kind; keeps what reaches new lines
 	$(INSTALL) --quiet --editable '.[fuzz]'

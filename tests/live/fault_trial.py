@@ -1,17 +1,16 @@
 """One seeded run of two replicas under faults, in virtual time: pods must be placed while everything goes wrong.
 
 It exists because nobody writes a story of several faults at once. It must not look into a replica except for what it
-counts at the end. Invariants: everything follows from the seed; it causes no fault that a lease cannot fence (a write
-that is delivered after its deadline), so any over-committed card is a bug.
+counts at the end. Invariants: what happens follows from the seed, its moments may differ between plays; no harm is one
+that a lease cannot fence (see `fault_harms`), so any over-committed card is a bug.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 from unittest import mock
 
 import aiohttp
@@ -28,32 +27,29 @@ from tests.apiserver.node_actor import NodeActor
 from tests.apiserver.resources import NODES
 from tests.apiserver.server import ApiServer
 from tests.extender.objects import Json, node, pod
+from tests.live.fault_admission import QUOTA_MIB, TEAM, charged, over_quota, reviewed, team_pod, team_quota
+from tests.live.fault_harms import BIND_SECONDS, Harms
 from tests.live.fault_preemption import FILLERS, PREEMPTOR, evict, fillers, preemptor, victims_of, wrong_victims
 from tests.live.harness import Extender, Kube, eventually
 from tests.live.harness_audit import Audit
 from tests.live.harness_scheduler import Scheduler
-from tests.live.leader_harness import delete_lease, lease_of, write_lease
-from tests.virtual_time import VirtualTimeLoop, passes, stall
+from tests.virtual_time import VirtualTimeLoop, passes
 
 PODS, CARDS, MEMORY = 4, 2, 1000
 HOSTS = ("n1", "n2", "n3")
 #: Virtual seconds: twice the sum of the longest waits in a row, for a lease, a write's deadline and a stale node lock.
 PATIENCE_SECONDS = 1200.0
-_TARGETS = ("pods/binding", "pods", "nodes", "leases", "*")
-_CODES = (403, 409, 410, 429, 500, 503)
 _ASKED_AGAIN_SECONDS = 1.0
 _FULL_SHARE = 0.1
-_PREEMPT_SHARE = 0.5
-_BIND_SECONDS = 10.0
+_PREEMPT_SHARE = _ADMIT_SHARE = 0.25
 #: A new leader rules late Bindings out, or waits until none can come.
 _LEASES = tuple(
     LeaseSettings(duration_seconds=15.0, retry_seconds=5.0, write_deadline_seconds=deadline)
-    for deadline in (0.0, _BIND_SECONDS)
+    for deadline in (0.0, BIND_SECONDS)
 )
 #: How often a replica checks whether it leads decides only how long a run takes.
 _LOOKS = mock.patch.object(waker, "_LOOK_SECONDS", (1.0, 5.0))
-#: Kubelets suffer no faults: nothing could make up for steps that they never do.
-_KUBELETS, _REPLICAS = "kubelets", "gpu-extender"
+_KUBELETS = "kubelets"
 
 
 class Violation(AssertionError):
@@ -102,32 +98,21 @@ class _Trial:
         self._chance, self._choice_of_node = Random(seed), Random(seed)
         # Draws of its own, so that which activities a run has does not move its other choices.
         self._preempts = Random(f"{seed} preemption").random() < _PREEMPT_SHARE
+        self._admits = Random(f"{seed} admission").random() < _ADMIT_SHARE
         self._kube = Kube(api)
         self._locking = self._chance.random() < 0.5
         self._lease = self._chance.choice(_LEASES)
         self._audit = Audit(api)
         self._replicas: dict[str, Extender] = {}
         self._began = asyncio.get_running_loop().time()
-        self._harms: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
-            self._refuse,
-            self._refuse,
-            self._lose_answers,
-            self._hang,
-            self._delay,
-            self._spoil_watches,
-            self._cut_watches,
-            self._compact,
-            self._kill,
-            self._cut_off,
-            self._stop_the_world,
-            self._take_the_lease,
-            self._delete_the_lease,
-        )
+        self._harms = Harms(api, self._chance, self.outcome.harms, self._replicas, self._boot)
 
     async def begin(self, stack: AsyncExitStack) -> None:
         """Start both replicas and all kubelets."""
         stack.callback(self._audit.close)
         stack.push_async_callback(self._end)
+        if self._admits:
+            self._kube.create(team_quota())
         for name in ("a", "b"):
             await self._boot(name)
         session = await stack.enter_async_context(
@@ -142,11 +127,13 @@ class _Trial:
             made = self._kube.create(pod(f"p{number}", memory=self._chance.choice((200, 300, 500))))
             placing = asyncio.create_task(self._place_once(made))
             await asyncio.sleep(0)
-            await self._chance.choice(self._harms)()
+            await self._harms.any()
             await placing
             if number % 3 == 2:
                 self._kube.delete_pod(f"p{number - 2}")
             await passes(self._chance.choice((0.0, 0.1, 3.0, 8.0)))
+        if self._admits:
+            await self._admit()
         if self._preempts:
             await self._preempt()
 
@@ -160,6 +147,8 @@ class _Trial:
         await self._leader()
         if self._preempts:
             await self._end_preemption()
+        if self._admits:
+            await self._end_admission()
         for made in self._kube.pods():
             await self._place(made)
         leader = await self._leader()
@@ -189,6 +178,40 @@ class _Trial:
             self._must(not said, f"a lock that was left keeps others away: {said}")
         await self._holds(lambda: not self._locks(), lambda: "a node stays locked")
 
+    async def _admit(self) -> None:
+        """Let a team create pods through the webhooks while something goes wrong; they want more than it may."""
+        self.outcome.activities["admission"] += 1
+        for number in range(3):
+            made = team_pod(number)
+            asking = asyncio.create_task(self._create_reviewed(made))
+            await asyncio.sleep(0)
+            await self._harms.any()
+            await asking
+
+    async def _create_reviewed(self, made: Json) -> None:
+        """Create and place a pod if a replica's webhooks admit it, as under failurePolicy Fail."""
+        said = "unavailable"
+        for one in list(self._replicas.values()):
+            said = reviewed(one.live, made)
+            if said != "unavailable":
+                break
+        self.outcome.activities[f"reviews {said.partition(':')[0]}"] += 1
+        if said == "allowed":
+            await self._place_once(self._kube.create(made))
+
+    async def _end_admission(self) -> None:
+        """Every replica judges by the quota again; let the team's pods go that have no room under it."""
+        for one in self._replicas.values():
+            await self._holds(
+                lambda one=one: reviewed(one.live, team_pod(9, QUOTA_MIB + 1)).startswith("denied"),  # type: ignore[misc]
+                lambda: "too much is admitted",
+            )
+        for made in [each for each in self._kube.pods() if each["metadata"]["name"].startswith(TEAM)]:
+            name = made["metadata"]["name"]
+            if self._kube.node_of(name) is None and over_quota(self._kube.pods(), made):
+                self.outcome.activities["over quota"] += 1
+                self._kube.delete_pod(name)
+
     async def _preempt(self) -> None:
         """Fill the cards, and let a pod of high priority arrive while something goes wrong."""
         self.outcome.activities["preemption"] += 1
@@ -200,7 +223,7 @@ class _Trial:
         made = self._kube.create(preemptor(MEMORY))
         cycle = asyncio.create_task(self._preempt_once(made))
         await asyncio.sleep(0)
-        await self._chance.choice(self._harms)()
+        await self._harms.any()
         await cycle
 
     async def _end_preemption(self) -> None:
@@ -270,74 +293,6 @@ class _Trial:
         )
         return next(one for one in self._replicas.values() if one.live.is_ready())
 
-    # -- harm ---------------------------------------------------------------------------------------------------------
-
-    def _rule(self, kind: str, **fields: Any) -> None:  # noqa: ANN401 - the fields of a Rule
-        self.outcome.harms[kind] += 1
-        self._api.faults.add(
-            times=self._chance.randint(1, 4), resource=self._chance.choice(_TARGETS), client=_REPLICAS, **fields
-        )
-
-    async def _refuse(self) -> None:
-        code = self._chance.choice(_CODES)
-        self._rule(f"status {code}", fault="status", code=code, after=self._chance.random() < 0.3)
-
-    async def _lose_answers(self) -> None:
-        self._rule("reset", fault="reset", after=self._chance.random() < 0.7)
-
-    async def _hang(self) -> None:
-        self._rule("hang", fault="hang", after=self._chance.random() < 0.5)
-
-    async def _delay(self) -> None:
-        # No lease can fence what comes later than a write's deadline.
-        seconds = self._chance.uniform(0.01, 0.6) * _BIND_SECONDS
-        self._rule("latency", fault="latency", seconds=seconds, after=self._chance.random() < 0.5)
-
-    async def _spoil_watches(self) -> None:
-        kind = self._chance.choice(("drop", "duplicate", "truncate", "garbage", "expire"))
-        self.outcome.harms[kind] += 1
-        self._api.faults.add(
-            fault=kind, resource="pods", verb="watch", client=_REPLICAS, times=self._chance.randint(1, 3)
-        )
-
-    async def _cut_watches(self) -> None:
-        self.outcome.harms["watches cut"] += 1
-        self._api.cut()
-
-    async def _compact(self) -> None:
-        self.outcome.harms["compaction"] += 1
-        self._api.compact()
-        self._api.cut()
-
-    async def _kill(self) -> None:
-        self.outcome.harms["kill"] += 1
-        name = self._chance.choice(sorted(self._replicas))
-        await self._replicas.pop(name).kill()
-        await passes(self._chance.choice((0.0, 1.0, 30.0)))
-        await self._boot(name)
-
-    async def _cut_off(self) -> None:
-        """Answer no requests for a while; each takes effect or not."""
-        self.outcome.harms["partition"] += 1
-        rule = self._api.faults.add(fault="hang", client=_REPLICAS, after=self._chance.random() < 0.5)
-        self._api.cut()
-        await passes(self._chance.choice((1.0, 8.0, 20.0, 60.0)))
-        self._api.faults.remove(rule.id)
-
-    async def _stop_the_world(self) -> None:
-        """Stop the machine, or let the clocks jump."""
-        self.outcome.harms["clock jump"] += 1
-        stall(self._chance.choice((1.0, 9.0, 16.0, 300.0)))
-
-    async def _take_the_lease(self) -> None:
-        self.outcome.harms["lease lost"] += 1
-        write_lease(self._api, "another", 2)
-
-    async def _delete_the_lease(self) -> None:
-        if lease_of(self._api) is not None:
-            self.outcome.harms["lease deleted"] += 1
-            delete_lease(self._api)
-
     # -- checking -----------------------------------------------------------------------------------------------------
 
     def _locks(self) -> dict[str, str]:
@@ -352,6 +307,9 @@ class _Trial:
 
     def _check(self) -> None:
         self._must(not self._audit.overcommitted, f"over-committed: {self._audit.overcommitted[:3]}")
+        if self._admits:
+            held = charged(self._kube.pods())
+            self._must(held <= QUOTA_MIB, f"the team holds {held} MiB of {QUOTA_MIB}")
 
     async def _holds(self, fact: Callable[[], bool], what: Callable[[], str]) -> None:
         try:
@@ -370,7 +328,7 @@ class _Trial:
         settings = LiveSettings(
             identity=name,
             lease=self._lease,
-            bind=BindSettings(_BIND_SECONDS, self._lease.duration_seconds / 2, lock_mode=self._locking),
+            bind=BindSettings(BIND_SECONDS, self._lease.duration_seconds / 2, lock_mode=self._locking),
         )
         # A disk that is full from the first byte on, or a journal that is never written.
         is_full = self._chance.random() < _FULL_SHARE

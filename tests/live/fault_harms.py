@@ -1,0 +1,123 @@
+"""What goes wrong in a run under faults: answers, watches, clocks, leases, processes.
+
+It exists so that a run says what it does and this file what is done to it. It must not know what must hold. Invariants:
+what is drawn follows from the run's chance; it causes no fault that a lease cannot fence (a write that is delivered
+after its deadline); kubelets suffer none, because nothing could make up for steps that they never do.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from tests.apiserver.server import ApiServer
+from tests.live.harness import Extender
+from tests.live.leader_harness import delete_lease, lease_of, write_lease
+from tests.virtual_time import passes, stall
+
+#: A write's deadline at the extender, in seconds.
+BIND_SECONDS = 10.0
+_TARGETS = ("pods/binding", "pods", "nodes", "leases", "*")
+_CODES = (403, 409, 410, 429, 500, 503)
+_REPLICAS = "gpu-extender"
+
+
+class Harms:
+    """Harm to one API server and the replicas on it."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        chance: Random,
+        harms: Counter[str],
+        replicas: dict[str, Extender],
+        boot: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """`harms`: counts what is done. `boot`: starts the replica of a name again."""
+        self.harms = harms
+        self._api, self._chance, self._replicas, self._boot = api, chance, replicas, boot
+        self._kinds: tuple[Callable[[], Awaitable[None]], ...] = (
+            self._refuse,
+            self._refuse,
+            self._lose_answers,
+            self._hang,
+            self._delay,
+            self._spoil_watches,
+            self._cut_watches,
+            self._compact,
+            self._kill,
+            self._cut_off,
+            self._stop_the_world,
+            self._take_the_lease,
+            self._delete_the_lease,
+        )
+
+    async def any(self) -> None:
+        """Do one of them."""
+        await self._chance.choice(self._kinds)()
+
+    def _rule(self, kind: str, **fields: Any) -> None:  # noqa: ANN401 - the fields of a Rule
+        self.harms[kind] += 1
+        self._api.faults.add(
+            times=self._chance.randint(1, 4), resource=self._chance.choice(_TARGETS), client=_REPLICAS, **fields
+        )
+
+    async def _refuse(self) -> None:
+        code = self._chance.choice(_CODES)
+        self._rule(f"status {code}", fault="status", code=code, after=self._chance.random() < 0.3)
+
+    async def _lose_answers(self) -> None:
+        self._rule("reset", fault="reset", after=self._chance.random() < 0.7)
+
+    async def _hang(self) -> None:
+        self._rule("hang", fault="hang", after=self._chance.random() < 0.5)
+
+    async def _delay(self) -> None:
+        # No lease can fence what comes later than a write's deadline.
+        seconds = self._chance.uniform(0.01, 0.6) * BIND_SECONDS
+        self._rule("latency", fault="latency", seconds=seconds, after=self._chance.random() < 0.5)
+
+    async def _spoil_watches(self) -> None:
+        kind = self._chance.choice(("drop", "duplicate", "truncate", "garbage", "expire"))
+        self.harms[kind] += 1
+        self._api.faults.add(
+            fault=kind, resource="pods", verb="watch", client=_REPLICAS, times=self._chance.randint(1, 3)
+        )
+
+    async def _cut_watches(self) -> None:
+        self.harms["watches cut"] += 1
+        self._api.cut()
+
+    async def _compact(self) -> None:
+        self.harms["compaction"] += 1
+        self._api.compact()
+        self._api.cut()
+
+    async def _kill(self) -> None:
+        self.harms["kill"] += 1
+        name = self._chance.choice(sorted(self._replicas))
+        await self._replicas.pop(name).kill()
+        await passes(self._chance.choice((0.0, 1.0, 30.0)))
+        await self._boot(name)
+
+    async def _cut_off(self) -> None:
+        """Answer no requests for a while; each takes effect or not."""
+        self.harms["partition"] += 1
+        rule = self._api.faults.add(fault="hang", client=_REPLICAS, after=self._chance.random() < 0.5)
+        self._api.cut()
+        await passes(self._chance.choice((1.0, 8.0, 20.0, 60.0)))
+        self._api.faults.remove(rule.id)
+
+    async def _stop_the_world(self) -> None:
+        """Stop the machine, or let the clocks jump."""
+        self.harms["clock jump"] += 1
+        stall(self._chance.choice((1.0, 9.0, 16.0, 300.0)))
+
+    async def _take_the_lease(self) -> None:
+        self.harms["lease lost"] += 1
+        write_lease(self._api, "another", 2)
+
+    async def _delete_the_lease(self) -> None:
+        if lease_of(self._api) is not None:
+            self.harms["lease deleted"] += 1
+            delete_lease(self._api)

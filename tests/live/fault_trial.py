@@ -208,9 +208,14 @@ class _Trial:
             )
         for made in [each for each in self._kube.pods() if each["metadata"]["name"].startswith(TEAM)]:
             name = made["metadata"]["name"]
-            if self._kube.node_of(name) is None and over_quota(self._kube.pods(), made):
+            if self._kube.node_of(name) is not None:
+                continue
+            if over_quota(self._kube.pods(), made):
                 self.outcome.activities["over quota"] += 1
                 self._kube.delete_pod(name)
+            else:
+                # It takes the room that the next one then lacks.
+                await self._place(made)
 
     async def _preempt(self) -> None:
         """Fill the cards, and let a pod of high priority arrive while something goes wrong."""

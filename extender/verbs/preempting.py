@@ -7,15 +7,16 @@ devices that it wants would still be missing.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
 from itertools import compress
 
 from accounting.answers import hopeless, raw_request
-from accounting.answers.preemption import NoVictims, Offer, Outcome, Preemptor, preempt
+from accounting.answers.preemption import NoVictims, Occupied, Offer, Outcome, Preemptor, Standing, preempt
 from accounting.demand import Demand
 from accounting.pod import Pod
+from accounting.pod_state import PodState
 from extender.cluster import Cluster
 from extender.wire.preemption_v1 import Candidate, PreemptionArgs, Victim, Victims, decode_plain
 
@@ -91,9 +92,10 @@ def _on(cluster: Cluster, preemptor: Preemptor, candidates: Mapping[str, Candida
     """Return the victims on these nodes."""
     offered = {name: each.pods() for name, each in candidates.items()}
     offers = [
-        Offer(occupied, tuple(victim.uid for victim in offered[name]), cluster.nominations.before(preemptor, name))
+        Offer(_certain(cluster, occupied, uids), uids, cluster.nominations.before(preemptor, name))
         for name in candidates
         if (occupied := cluster.residents.occupied(name)) is not None
+        for uids in [tuple(victim.uid for victim in offered[name])]
     ]
     outcomes = preempt(cluster.cache.snapshot(), preemptor, offers, cluster.residents.budgets.allowed)
     for offer, outcome in zip(offers, outcomes, strict=True):
@@ -101,6 +103,23 @@ def _on(cluster: Cluster, preemptor: Preemptor, candidates: Mapping[str, Candida
         answer = _answer(cluster, offer, outcome, candidates[name].pdb_violations)
         if answer is not None:
             yield name, answer
+
+
+def _certain(cluster: Cluster, occupied: Occupied, offered: Collection[str]) -> Occupied:
+    """Return a node where pods that were not offered stay while nobody knows whether they have been bound.
+
+    kube-scheduler has no such pod on the node once its bind got an Error, and drops an answer that names one.
+    """
+    state = cluster.cache.state
+    if not any(state(pod.uid) is PodState.ASSUMED for pod in occupied.pods):
+        return occupied
+    pods = tuple(
+        pod._replace(standing=Standing.PROTECTED)
+        if pod.standing is Standing.EVICTABLE and pod.uid not in offered and state(pod.uid) is PodState.ASSUMED
+        else pod
+        for pod in occupied.pods
+    )
+    return occupied._replace(pods=pods)
 
 
 def _answer(cluster: Cluster, offer: Offer, outcome: Outcome, violations: int) -> Victims | None:

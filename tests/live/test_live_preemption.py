@@ -44,6 +44,26 @@ async def test_a_budget_that_is_watched_decides_and_its_violations_are_counted()
         assert (await bench.scheduler.preempt(made, {"n1": []}))["n1"]["NumPDBViolations"] == 0
 
 
+async def test_a_pod_whose_bind_is_not_settled_is_a_victim_only_if_it_was_offered() -> None:
+    """kube-scheduler has forgotten such a pod, or has its bind in flight and offers it."""
+    async with running(node("n1")) as bench:
+        kube, scheduler, faults = bench.kube, bench.scheduler, bench.api.faults
+        low = kube.create(with_priority(pod("low", memory=900), LOW))
+        high = kube.create(with_priority(pod("high", memory=500), HIGH))
+        faults.add(fault="status", code=500, resource="pods/binding")
+        reading = faults.add(fault="status", code=500, resource="pods", verb="get")
+        assert (await scheduler.filter(low)).passed == ["n1"]
+        assert (await scheduler.bind(low, "n1")).startswith("Unknown")
+        assert await scheduler.preempt(high, {"n1": []}) == {}
+        offered = await scheduler.preempt(high, {"n1": [low["metadata"]["uid"]]})
+        assert uids(offered["n1"]) == {low["metadata"]["uid"]}
+        faults.remove(reading.id)
+        faults.clear()
+        assert await scheduler.place(kube.pod("low")) == "n1"
+        await bench.caught_up()
+        assert uids((await scheduler.preempt(high, {"n1": []}))["n1"]) == {low["metadata"]["uid"]}
+
+
 async def test_a_victim_with_a_grace_period_frees_its_card_for_the_nominated_pod_alone() -> None:
     victim = with_priority(bound("victim", "n1", "GPU-n1-0", 900), LOW)
     beside = with_priority(bound("beside", "n1", "GPU-n1-0", 50), LOW)

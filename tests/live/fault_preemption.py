@@ -41,10 +41,7 @@ async def victims_of(replica: Replica, kube: Kube, made: Json, hosts: Iterable[s
 
 
 def wrong_victims(victims: Mapping[str, Iterable[str]], pods: Iterable[Json]) -> list[str]:
-    """Return what is wrong with victims: one of the same or a higher priority, or on another node; none at all.
-
-    A victim may be on no node yet: its Binding was sent, and nobody knows whether it took effect.
-    """
+    """Return what is wrong with victims: one of the same or a higher priority, or on another node; none at all."""
     known = {each["metadata"]["uid"]: each for each in pods}
     wrong = [f"{name}: nobody" for name, uids in victims.items() if not list(uids)]
     for name, uids in victims.items():
@@ -53,8 +50,8 @@ def wrong_victims(victims: Mapping[str, Iterable[str]], pods: Iterable[Json]) ->
             spec, text = each["spec"], each["metadata"]["name"]
             if spec.get("priority", 0) >= HIGH:
                 wrong.append(f"{name}: {text} has priority {spec['priority']}")
-            if spec.get("nodeName", name) != name:
-                wrong.append(f"{name}: {text} is on {spec['nodeName']}")
+            if spec.get("nodeName") != name:
+                wrong.append(f"{name}: {text} is on {spec.get('nodeName')}")
     return wrong
 
 

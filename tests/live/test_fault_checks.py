@@ -11,11 +11,9 @@ from tests.live.fault_preemption import HIGH, wrong_victims
 from tests.live.harness import running
 
 
-def _victim(node: str | None, priority: int) -> Json:
-    made = bound("v", "n1", "GPU-n1-0", 900)
-    made["spec"] |= {"nodeName": node, "priority": priority}
-    if node is None:
-        del made["spec"]["nodeName"]
+def _victim(node: str, priority: int) -> Json:
+    made = bound("v", node, "GPU-n1-0", 900)
+    made["spec"]["priority"] = priority
     return made
 
 
@@ -25,12 +23,11 @@ def _victim(node: str | None, priority: int) -> Json:
         ({"n1": ["uid-v"]}, "n1", 0, []),
         ({"n1": ["uid-v"]}, "n1", HIGH, [f"n1: v has priority {HIGH}"]),
         ({"n1": ["uid-v"]}, "n2", 0, ["n1: v is on n2"]),
-        ({"n1": ["uid-v"]}, None, 0, []),
         ({"n1": []}, "n1", 0, ["n1: nobody"]),
     ],
 )
 def test_victims_that_kube_scheduler_must_not_delete_are_noticed(
-    victims: dict[str, list[str]], on: str | None, priority: int, wrong: list[str]
+    victims: dict[str, list[str]], on: str, priority: int, wrong: list[str]
 ) -> None:
     assert wrong_victims(victims, [_victim(on, priority)]) == wrong
 

@@ -26,6 +26,7 @@ import structlog
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.options import positive
 from tests.live.fault_trial import Outcome, Violation, run
 from tests.virtual_time import VirtualTimeLoop, leases_in_virtual_time
 
@@ -97,9 +98,9 @@ def _run(seed: int) -> Outcome | str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=10_000, help="how many runs (%(default)s)")
+    parser.add_argument("--runs", type=positive, default=10_000, help="how many runs (%(default)s)")
     parser.add_argument("--first", type=int, default=1000, help="the first seed (%(default)s)")
-    parser.add_argument("--processes", type=int, default=1, help="how many processes share the seeds (%(default)s)")
+    parser.add_argument("--processes", type=positive, default=1, help="processes that share the seeds (%(default)s)")
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     return parser
 

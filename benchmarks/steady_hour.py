@@ -25,6 +25,7 @@ import orjson
 
 from benchmarks import live_cluster, live_dump, live_events, steady_books, steady_plot
 from benchmarks.figures import Size
+from benchmarks.options import above_zero, positive
 from benchmarks.report import Machine
 from benchmarks.steady_figures import Interval, drifts, memory_drifts
 from benchmarks.steady_pods import Steady
@@ -175,16 +176,16 @@ def _show(report: Json) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.steady_hour", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=3600.0, help="how long (default: %(default)s)")
+    parser.add_argument("--seconds", type=above_zero, default=3600.0, help="how long (default: %(default)s)")
     parser.add_argument(
-        "--events", type=int, default=300, help="events of other pods per second (default: %(default)s)"
+        "--events", type=positive, default=300, help="events of other pods per second (default: %(default)s)"
     )
-    parser.add_argument("--pods", type=float, default=50.0, help="pods that arrive per second (default: %(default)s)")
+    parser.add_argument("--pods", type=above_zero, default=50.0, help="pods per second (default: %(default)s)")
     parser.add_argument(
         "--size", type=live_cluster.size, default=Size(1_000, 10_000), metavar="NODESxPODS", help="default: %(default)s"
     )
-    parser.add_argument("--life", type=float, default=20.0, help="seconds that a pod runs (default: %(default)s)")
-    parser.add_argument("--interval", type=float, default=10.0, help="seconds between points (default: %(default)s)")
+    parser.add_argument("--life", type=above_zero, default=20.0, help="seconds of a pod (default: %(default)s)")
+    parser.add_argument("--interval", type=above_zero, default=10.0, help="seconds of a point (default: %(default)s)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--plot", metavar="BASE", help="write BASE.svg and BASE.png; needs matplotlib")
     return parser

@@ -87,6 +87,26 @@ def test_what_is_wrong_ends_with_an_error() -> None:
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        ["--seconds", "-1"],
+        ["--pods", "0"],
+        ["--events", "0"],
+        ["--events", "x"],
+        ["--life", "nan"],
+        ["--interval", "inf"],
+    ],
+)
+def test_a_number_that_cannot_be_used_is_an_error_that_names_it(
+    given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        steady_hour.main(given)
+    assert ended.value.code == 2
+    assert f"argument {given[0]}: '{given[1]}': must be a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "mib, seconds, drifting",
     [
         ([100, 180, 200, 200, 200, 200, 200, 200], _HOUR, False),

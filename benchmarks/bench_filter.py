@@ -25,6 +25,7 @@ from benchmarks import chart, clusters, in_process, processes, targets
 from benchmarks.figures import Figures, Kind, Size
 from benchmarks.http_load import Address
 from benchmarks.measure import measure
+from benchmarks.options import positive
 from benchmarks.report import Machine, Report, Started, show
 
 _FULL: Final = (targets.SMALL, targets.LARGE)
@@ -111,8 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m benchmarks.bench_filter", description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="smaller clusters and fewer calls")
     parser.add_argument("--size", action="append", type=_size, metavar="NODESxPODS", help="repeatable")
-    parser.add_argument("--calls", type=_positive, help="measured calls a row (default: 200, quick 40)")
-    parser.add_argument("--warm-up", type=_positive, help="calls before them (default: 20, quick 5)")
+    parser.add_argument("--calls", type=positive, help="measured calls a row (default: 200, quick 40)")
+    parser.add_argument("--warm-up", type=positive, help="calls before them (default: 20, quick 5)")
     parser.add_argument("--seed", type=int, default=1, help="of the clusters (default: %(default)s)")
     parser.add_argument(
         "--against", type=_folder, action="append", metavar="DIR", help="another checkout, measured in turn"
@@ -129,16 +130,6 @@ def _size(text: str) -> Size:
         return Size.parse(text)
     except ValueError:
         raise argparse.ArgumentTypeError("must be like 1000x10000, with 1 to 20000 nodes") from None
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be a positive integer")
-    return number
 
 
 def _folder(text: str) -> Path:

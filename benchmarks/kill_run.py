@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.kill_trial import Outcome, Settings, run
+from benchmarks.options import positive
 
 POINTS_PER_RUN = 10
 
@@ -102,19 +103,12 @@ def _report(outcomes: list[Outcome], seed: int, pods: int, seconds: float) -> di
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kill_run", description=__doc__.partition("\n")[0])
-    parser.add_argument("--points", type=_positive, default=200, help="how many kills (%(default)s)")
-    parser.add_argument("--pods", type=_positive, default=500, help="pods per run (%(default)s)")
+    parser.add_argument("--points", type=positive, default=200, help="how many kills (%(default)s)")
+    parser.add_argument("--pods", type=positive, default=500, help="pods per run (%(default)s)")
     parser.add_argument("--seed", type=int, help="repeat the run of that seed (default: a new one)")
     parser.add_argument("--first-run", type=int, default=0, help="begin with that run of the seed")
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks import quota_events, random_events
+from benchmarks.options import positive
 from benchmarks.random_run import Summary
 
 CHECK_EVERY = 1000
@@ -51,19 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--of", choices=WORLDS, default="cards", help="whose events (%(default)s)")
-    parser.add_argument("--events", type=_positive, default=1_000_000, help="how many events to send (%(default)s)")
+    parser.add_argument("--events", type=positive, default=1_000_000, help="how many events to send (%(default)s)")
     parser.add_argument("--seed", type=int, help="repeat the run of that seed (default: a new one)")
     parser.add_argument(
-        "--hypothesis-examples", type=_positive, default=0, help="then run the property tests, that many examples each"
+        "--hypothesis-examples", type=positive, default=0, help="then run the property tests, that many examples each"
     )
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
-    return int(text)
 
 
 def _events(world: str, events: int, seed: int) -> Summary:

@@ -20,6 +20,7 @@ from extender.commands.certs_webhooks import (
     KINDS,
     Webhooks,
     read_configuration,
+    unchanged,
     wanted_webhooks,
     write_configuration,
 )
@@ -165,11 +166,11 @@ class _Renewal:
             secret = await self._read()
             why, files = self._due(secret.files, now)
             # Before the Secret, so that the served certificate is never newer than the trusted authorities.
-            await self._trust(files.authorities, now)
-            if not why or await self._write(files, secret.version):
+            if await self._trust(files.authorities, now) and (not why or await self._write(files, secret.version)):
                 return why, files
             await asyncio.sleep(_RETRY_SECONDS)
-        raise CertsError("--secret", f"{self._namespace}/{self._name}", "is written by somebody else all the time")
+        what = f"{self._namespace}/{self._name}"
+        raise CertsError("--secret", what, "it or a webhook configuration is written by somebody else all the time")
 
     def _due(self, found: Files, now: datetime) -> tuple[str, Files]:
         """Return why a new pair is needed, empty if none is, and what is to be there."""
@@ -212,17 +213,19 @@ class _Renewal:
         check(answer, "write the Secret")
         return True
 
-    async def _trust(self, authorities: bytes, now: datetime) -> None:
+    async def _trust(self, authorities: bytes, now: datetime) -> bool:
         """Add the authorities to every webhook of the configurations that does not trust them yet.
 
-        Authorities that are there stay, because another run may be about to serve a pair of theirs.
+        Returns whether nobody else wrote one of them first. Authorities that are there stay, because another run may be
+        about to serve a pair of theirs.
         """
         for kind in KINDS:
             for name in self._configurations:
                 found = await read_configuration(self._client, kind, name)
                 operations = _bundle_operations(found, authorities, now)
-                if operations:
-                    await write_configuration(self._client, kind, name, operations)
+                if operations and not await write_configuration(self._client, kind, name, operations):
+                    return False
+        return True
 
     async def _request(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
@@ -231,18 +234,15 @@ class _Renewal:
 
 
 def _bundle_operations(configuration: dict[str, Any], authorities: bytes, now: datetime) -> list[dict[str, Any]]:
-    """Return the JSON patch that makes every webhook trust them. It fails if the webhooks have changed since."""
+    """Return the JSON patch that makes every webhook trust them; empty if they do."""
     operations: list[dict[str, Any]] = []
     for index, webhook in enumerate(configuration.get("webhooks") or ()):
         trusted = _decoded(webhook["clientConfig"].get("caBundle"))
         if authorities in trusted:
             continue
         bundle = base64.b64encode(bundle_of(authorities, trusted, now)).decode()
-        operations += [
-            {"op": "test", "path": f"/webhooks/{index}/name", "value": webhook["name"]},
-            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle},
-        ]
-    return operations
+        operations.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle})
+    return [unchanged(configuration), *operations] if operations else []
 
 
 def _decoded(text: object) -> bytes:

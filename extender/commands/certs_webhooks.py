@@ -80,10 +80,13 @@ class Webhooks:
         if not off:
             return ""
         why = await asyncio.to_thread(readiness, self._address, authorities)
-        if not why:
-            for kind, each, wanted in off:
-                await write_configuration(self._client, kind, self._name, _operations(each, wanted, authorities, now))
-        return why
+        if why:
+            return why
+        for kind, each, wanted in off:
+            operations = _operations(each, wanted, authorities, now)
+            if not await write_configuration(self._client, kind, self._name, operations):
+                return f"{kind.plural} {self._name}: written by somebody else meanwhile"
+        return ""
 
 
 async def read_configuration(client: KubeClient, kind: Resource, name: str) -> Json:
@@ -95,9 +98,22 @@ async def read_configuration(client: KubeClient, kind: Resource, name: str) -> J
     return decoded_object(answer, f"{kind.plural} {name}")
 
 
-async def write_configuration(client: KubeClient, kind: Resource, name: str, operations: list[Json]) -> None:
-    """Change a configuration by a JSON patch. Raises `CertsError`."""
-    check(await request(client, "PATCH", api_path(kind, name), operations, JSON_PATCH), f"write {kind.plural} {name}")
+async def write_configuration(client: KubeClient, kind: Resource, name: str, operations: list[Json]) -> bool:
+    """Change a configuration by a JSON patch; returns whether nobody else did so first. Raises `CertsError`."""
+    answer = await request(client, "PATCH", api_path(kind, name), operations, JSON_PATCH)
+    if answer.status == HTTPStatus.CONFLICT:
+        return False
+    check(answer, f"write {kind.plural} {name}")
+    return True
+
+
+def unchanged(configuration: Json) -> Json:
+    """Return the operation that makes a JSON patch a conflict if the configuration was written since it was read.
+
+    Without it, of two runs at once one would drop the authority that the other has just added, and so would a late
+    write. An operation `test` would fail as what is invalid fails, so that the two could not be told apart.
+    """
+    return {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration["metadata"]["resourceVersion"]}
 
 
 def _holds(webhooks: list[Json], wanted: list[Json]) -> bool:
@@ -119,8 +135,4 @@ def _operations(found: Json, wanted: list[Json], authorities: bytes, now: dateti
     trusted = b"".join(base64.b64decode(each) for each in dict.fromkeys(bundles))
     bundle = base64.b64encode(bundle_of(authorities, trusted, now)).decode()
     webhooks = [each | {"clientConfig": each["clientConfig"] | {"caBundle": bundle}} for each in wanted]
-    version = found["metadata"]["resourceVersion"]
-    return [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-        {"op": "add", "path": "/webhooks", "value": webhooks},
-    ]
+    return [unchanged(found), {"op": "add", "path": "/webhooks", "value": webhooks}]

@@ -227,6 +227,59 @@ async def test_two_runs_at_once_leave_one_pair_that_is_trusted(tmp_path: Path) -
         assert all(files.authorities in bundle for bundle in await cluster.bundles())
 
 
+async def test_a_write_that_is_late_drops_no_authority_that_another_run_has_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run does all of its work between a run's reading of a configuration and its writing."""
+    real = KubeClient.request
+    async with kube(tmp_path) as cluster:
+        for kind in ("mutating", "validating"):
+            await cluster.run("--days", "100", "--renew-before-days", "10")
+            await cluster.send("DELETE", f"{_SECRETS}/tls")
+            was_overtaken = False
+
+            async def late(self: KubeClient, method: str, path: str, **more: Any) -> Any:  # noqa: ANN401
+                nonlocal was_overtaken
+                is_it = method == "PATCH" and f"{kind}webhookconfigurations" in path  # noqa: B023 - in this round only
+                if is_it and not was_overtaken:
+                    was_overtaken = True
+                    await cluster.run()
+                answer = await real(self, method, path, **more)
+                assert await cluster.trusts_what_is_served()
+                return answer
+
+            with monkeypatch.context() as patch:
+                patch.setattr(KubeClient, "request", late)
+                await cluster.run()
+            assert was_overtaken
+            assert (await cluster.run())[0] == ""
+
+
+async def test_a_configuration_that_changes_all_the_time_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = KubeClient.request
+    async with kube(tmp_path) as cluster:
+        path = f"{_CONFIGURATIONS}/mutatingwebhookconfigurations/gpu-extender"
+        number = 0
+
+        async def restless(self: KubeClient, method: str, *given: Any, **more: Any) -> Any:  # noqa: ANN401
+            nonlocal number
+            if method == "PATCH":
+                number += 1
+                found = await cluster.send("GET", path)
+                found["metadata"]["labels"] = {"number": str(number)}
+                await cluster.send("PUT", path, found)
+            return await real(self, method, *given, **more)
+
+        monkeypatch.setattr(certs_live, "_RETRY_SECONDS", 0.0)
+        monkeypatch.setattr(KubeClient, "request", restless)
+        with pytest.raises(certs_live.CertsError, match="or a webhook configuration is written by somebody else all"):
+            await cluster.run()
+        assert number == 5
+        assert await cluster.secret() == Files()
+
+
 async def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
     async with kube(tmp_path) as cluster:
         with pytest.raises(certs_live.CertsError, match="--webhook-configuration: other: is not among the mutating"):

@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.options import positive
-from tests.live.fault_trial import Outcome, Violation, run
+from tests.live.fault_trial import ACTIVITIES, Outcome, Violation, run
 from tests.virtual_time import VirtualTimeLoop, leases_in_virtual_time
 
 
@@ -69,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _beside(outcome: Outcome) -> list[str]:
     """Return what a run did beside binding and watching."""
-    return [name for name in ("admission", "preemption") if outcome.activities[name]]
+    return [name for name in ACTIVITIES if outcome.activities[name]]
 
 
 @contextmanager
@@ -94,6 +95,8 @@ def _run(seed: int) -> Outcome | str:
             return runner.run(run(seed))
         except Violation as error:
             return str(error)
+        except Exception as error:  # noqa: BLE001 - any failure of a run is told with its seed
+            return f"seed {seed}: {''.join(traceback.format_exception(error)).strip()}"
 
 
 def _parser() -> argparse.ArgumentParser:

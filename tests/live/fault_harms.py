@@ -5,37 +5,28 @@ what is drawn follows from the run's chance; it causes no fault that a lease can
 after its deadline); kubelets suffer none, because nothing could make up for steps that they never do.
 """
 
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from random import Random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tests.apiserver.server import ApiServer
-from tests.live.harness import Extender
-from tests.live.leader_harness import delete_lease, lease_of, write_lease
+from tests.live.fault_world import BIND_SECONDS, REPLICAS, World, now, token_of
+from tests.live.leader_harness import delete_lease, holder_of, lease_of, write_lease
 from tests.virtual_time import passes, stall
 
-#: A write's deadline at the extender, in seconds.
-BIND_SECONDS = 10.0
 _TARGETS = ("pods/binding", "pods", "nodes", "leases", "*")
 _CODES = (403, 409, 410, 429, 500, 503)
-_REPLICAS = "gpu-extender"
+#: How long a leader that has lost its Lease may go on to believe in it; see `LeaseSettings`.
+_BELIEF_SECONDS = 15.0
 
 
 class Harms:
     """Harm to one API server and the replicas on it."""
 
-    def __init__(
-        self,
-        api: ApiServer,
-        chance: Random,
-        harms: Counter[str],
-        replicas: dict[str, Extender],
-        boot: Callable[[str], Awaitable[None]],
-    ) -> None:
-        """`harms`: counts what is done. `boot`: starts the replica of a name again."""
-        self.harms = harms
-        self._api, self._chance, self._replicas, self._boot = api, chance, replicas, boot
+    def __init__(self, world: World) -> None:
+        self.harms = world.outcome.harms
+        self.targets: tuple[str, ...] = _TARGETS
+        """The resources whose requests may suffer; `*`: all."""
+        self._api, self._chance, self._replicas, self._boot = world.api, world.chance, world.replicas, world.boot
         self._kinds: tuple[Callable[[], Awaitable[None]], ...] = (
             self._refuse,
             self._refuse,
@@ -50,6 +41,7 @@ class Harms:
             self._stop_the_world,
             self._take_the_lease,
             self._delete_the_lease,
+            self._make_two_leaders,
         )
 
     async def any(self) -> None:
@@ -59,7 +51,7 @@ class Harms:
     def _rule(self, kind: str, **fields: Any) -> None:  # noqa: ANN401 - the fields of a Rule
         self.harms[kind] += 1
         self._api.faults.add(
-            times=self._chance.randint(1, 4), resource=self._chance.choice(_TARGETS), client=_REPLICAS, **fields
+            times=self._chance.randint(1, 4), resource=self._chance.choice(self.targets), client=REPLICAS, **fields
         )
 
     async def _refuse(self) -> None:
@@ -81,7 +73,7 @@ class Harms:
         kind = self._chance.choice(("drop", "duplicate", "truncate", "garbage", "expire"))
         self.harms[kind] += 1
         self._api.faults.add(
-            fault=kind, resource="pods", verb="watch", client=_REPLICAS, times=self._chance.randint(1, 3)
+            fault=kind, resource="pods", verb="watch", client=REPLICAS, times=self._chance.randint(1, 3)
         )
 
     async def _cut_watches(self) -> None:
@@ -101,11 +93,17 @@ class Harms:
         await self._boot(name)
 
     async def _cut_off(self) -> None:
-        """Answer no requests for a while; each takes effect or not."""
+        """Answer no requests for a while, of one replica or all; each takes effect or not."""
         self.harms["partition"] += 1
-        rule = self._api.faults.add(fault="hang", client=_REPLICAS, after=self._chance.random() < 0.5)
-        self._api.cut()
-        await passes(self._chance.choice((1.0, 8.0, 20.0, 60.0)))
+        whom = self._chance.choice((REPLICAS, REPLICAS, *map(_all_of, sorted(self._replicas))))
+        with self._unanswered(whom):
+            await passes(self._chance.choice((1.0, 8.0, 20.0, 60.0)))
+
+    @contextmanager
+    def _unanswered(self, client: str) -> Iterator[None]:
+        rule = self._api.faults.add(fault="hang", client=client, after=self._chance.random() < 0.5)
+        self._api.cut(client=client)
+        yield
         self._api.faults.remove(rule.id)
 
     async def _stop_the_world(self) -> None:
@@ -121,3 +119,24 @@ class Harms:
         if lease_of(self._api) is not None:
             self.harms["lease deleted"] += 1
             delete_lease(self._api)
+
+    async def _make_two_leaders(self) -> None:
+        """Delete the Lease while its holder hears nothing, so that another takes it in the holder's time."""
+        holder = holder_of(self._api)
+        if holder not in self._replicas:
+            return
+        self.harms["leader cut off, lease deleted"] += 1
+        with self._unanswered(_all_of(holder)):
+            delete_lease(self._api)
+            end = now() + 2 * _BELIEF_SECONDS
+            while now() < end and self._leaders() != 2:
+                await passes(1.0)
+            self.harms["two leaders"] += self._leaders() == 2
+
+    def _leaders(self) -> int:
+        return sum(one.live.leadership.is_leader() for one in self._replicas.values())
+
+
+def _all_of(name: str) -> str:
+    """A pattern of the tokens of one replica and of what belongs to it."""
+    return f"{token_of(name)}*"

@@ -4,16 +4,75 @@ It exists because a preemption is several steps, and a fault can come between an
 Invariant: what is deleted was named by an answer to /preempt, and had a lower priority.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import aiohttp
 
 from tests.extender.objects import Json, pod
+from tests.live.fault_cycles import Cycles
+from tests.live.fault_harms import Harms
+from tests.live.fault_world import CARDS, HOSTS, MEMORY, PATIENCE_SECONDS, World, now
 from tests.live.harness import Kube
 from tests.live.harness_scheduler import Scheduler
+from tests.virtual_time import passes
 
 HIGH, PREEMPTOR, FILLERS = 1000, "preemptor", "filler"
+
+
+class Preemption:
+    """One pod of high priority."""
+
+    def __init__(self, world: World, cycles: Cycles, harms: Harms) -> None:
+        self._world, self._cycles, self._harms = world, cycles, harms
+
+    async def begin(self) -> None:
+        """Nothing: the cards are filled when it arrives."""
+
+    async def play(self) -> None:
+        """Fill the cards, and let the pod arrive while something goes wrong."""
+        kube = self._world.kube
+        self._world.outcome.activities["preemption"] += 1
+        for each in fillers(HOSTS, CARDS, MEMORY):
+            made = kube.create(each)
+            await self._cycles.once(made)
+            if kube.node_of(made["metadata"]["name"]) is None:
+                kube.delete_pod(made["metadata"]["name"])
+        cycle = asyncio.create_task(self._once(kube.create(preemptor(MEMORY))))
+        await asyncio.sleep(0)
+        await self._harms.any()
+        await cycle
+
+    async def settle(self) -> None:
+        """Get the pod bound while all cards are taken; then let the pods that fill them go."""
+        kube, end = self._world.kube, now() + PATIENCE_SECONDS
+        while kube.node_of(PREEMPTOR) is None:
+            await self._once(kube.pod(PREEMPTOR))
+            self._world.must(now() < end, "the preemptor is never bound")
+            await passes(1.0)
+        for name in [each["metadata"]["name"] for each in kube.pods()]:
+            if name.startswith(FILLERS):
+                kube.delete_pod(name)
+
+    async def _once(self, made: Json) -> None:
+        """Run one cycle; if no node takes the pod, let its victims go."""
+        world = self._world
+        if not await self._cycles.once(made):
+            return
+        for one in list(world.replicas.values()):
+            try:
+                victims = await victims_of(one, world.kube, made, HOSTS)
+            except (aiohttp.ClientError, RuntimeError):
+                # It was killed meanwhile.
+                continue
+            wrong = wrong_victims(victims, world.kube.pods())
+            world.must(not wrong, f"victims: {wrong}")
+            if victims:
+                name = min(victims)
+                world.outcome.activities["victims"] += evict(world.kube, name, victims[name])
+                break
+        await self._cycles.once(world.kube.pod(made["metadata"]["name"]))
 
 
 class Replica(Protocol):

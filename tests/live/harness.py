@@ -20,10 +20,12 @@ from dataclasses import replace
 from typing import Any
 
 import aiohttp
+from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from accounting.status import Problem
+from extender.admission.service import Admission
 from extender.config import ServerSettings, Settings
 from extender.journal.journal import Journal
 from extender.kube.client import KubeClient
@@ -33,7 +35,8 @@ from extender.live.app import LiveExtender
 from extender.live.binding.attempt import BindSettings
 from extender.live.settings import LiveSettings
 from extender.live.waking.waker import WakeSettings
-from extender.server.app import OnAnswer, make_app
+from extender.security.tls import ServingCertificate
+from extender.server.app import WEBHOOK_APP, OnAnswer, make_app
 from extender.server.listener import Listener
 from extender.server.ports import start
 from extender.verbs.hooks import Hooks
@@ -52,6 +55,8 @@ __all__ = ["Bench", "Extender", "Kube", "eventually", "live_settings", "names", 
 
 #: Long enough for a loaded machine; nothing that works waits that long.
 PATIENCE_SECONDS = 10.0
+#: How often a replica looks at its certificate; as seldom as in a process would only be more turns of a thread.
+_CERTIFICATE_SECONDS = 5.0
 ONE_VENDOR = Settings()
 
 
@@ -116,21 +121,41 @@ class Extender:
     def __init__(self, live: LiveExtender, runner: Listener, session: aiohttp.ClientSession) -> None:
         self.live = live
         self.session = session
-        self._runner = runner
+        self.webhooks_url = ""
+        """Where the webhooks are served by TLS; "": nowhere."""
+        self._runners = [runner]
+        self._watching: asyncio.Task[None] | None = None
 
     @classmethod
     async def boot(
-        cls, url: str, settings: LiveSettings, cluster: Settings = ONE_VENDOR, journal: Journal | None = None
+        cls,
+        api: str | Configuration,
+        settings: LiveSettings,
+        cluster: Settings = ONE_VENDOR,
+        journal: Journal | None = None,
+        certificate: ServingCertificate | None = None,
     ) -> "Extender":
-        """Start a process; it is not synced yet."""
-        configuration = Configuration()
-        configuration.host = url
+        """Start a process; it is not synced yet. With a certificate, it serves the webhooks."""
+        configuration = api if isinstance(api, Configuration) else _configuration(api)
         live = LiveExtender(KubeClient(Connection(configuration)), cluster, settings, journal)
-        server = ServerSettings(port=0, shutdown_seconds=0.1)
-        runner, port = await start(make_app(live.cluster, server, _Live(live)), server)
+        server = ServerSettings(port=0, webhook_port=0, shutdown_seconds=0.1)
+        admission = Admission(live.cluster, is_synced=live.is_synced)
+        app = make_app(live.cluster, server, _Live(live), admission=admission)
+        runner, port = await start(app, server)
         await live.start()
         connector = aiohttp.TCPConnector(limit=0)
-        return cls(live, runner, aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector))
+        made = cls(live, runner, aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector))
+        if certificate is not None:
+            await made._serve_webhooks(app[WEBHOOK_APP], server, certificate)
+        return made
+
+    async def _serve_webhooks(
+        self, app: web.Application, settings: ServerSettings, certificate: ServingCertificate
+    ) -> None:
+        runner, port = await start(app, settings, certificate.context)
+        self._runners.append(runner)
+        self._watching = asyncio.create_task(certificate.watch(_CERTIFICATE_SECONDS))
+        self.webhooks_url = f"https://127.0.0.1:{port}"
 
     async def kill(self) -> None:
         """End without settling anything, as a killed process does; requests that were sent stay on their way."""
@@ -140,11 +165,21 @@ class Extender:
         """End as a process does on request: settle what is in flight, and give the Lease up."""
         await self.session.close()
         await self.live.stop(seconds)
-        await self._runner.cleanup()
+        if self._watching is not None:
+            self._watching.cancel()
+        for runner in self._runners:
+            await runner.cleanup()
 
     async def ready(self) -> None:
         """Wait until verbs are answered."""
         await eventually(self.live.is_ready, "the extender is ready")
+
+
+def _configuration(url: str) -> Configuration:
+    """Return how an API server without credentials is reached."""
+    configuration = Configuration()
+    configuration.host = url
+    return configuration
 
 
 class Bench:

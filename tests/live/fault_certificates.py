@@ -5,6 +5,7 @@ fault can come between any two. It must not make certificates. Invariant: the we
 by the name and the authorities that the webhook configurations have at that moment.
 """
 
+import argparse
 import asyncio
 import base64
 import ssl
@@ -18,18 +19,21 @@ from accounting.vendor import NVIDIA
 from extender.admission.configurations import NAME as CONFIGURATIONS
 from extender.admission.configurations import Target, configurations
 from extender.admission.settings import AdmissionSettings
-from extender.cli import _parser
-from extender.commands import certs_live
+from extender.commands import certs, certs_live
+from extender.config import Settings
+from extender.kube.client import KubeClient
+from extender.kube.connection import Connection
 from extender.security.pki import why_renew
-from tests.apiserver.kubeconfig import write_kubeconfig
 from tests.apiserver.resources import MUTATING, SECRETS, VALIDATING
 from tests.extender.objects import Json
 from tests.live.fault_harms import Harms
 from tests.live.fault_volume import AUTHORITIES, CERTIFICATE, KEY, NAME, NAMESPACE, Volume, secret_of
-from tests.live.fault_world import PATIENCE_SECONDS, Violation, World, now, token_of
+from tests.live.fault_world import PATIENCE_SECONDS, Violation, World, now
 from tests.live.harness import Extender
 from tests.virtual_time import passes
 
+_OPTIONS = argparse.ArgumentParser()
+certs.add_options(_OPTIONS)
 TARGETS = ("secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _TARGET = Target()
 _SERVER_NAME = f"{_TARGET.service}.{_TARGET.namespace}.svc"
@@ -58,8 +62,6 @@ class Webhooks:
             self._world.kube.send("POST", f"/apis/{made['apiVersion']}/{made['kind'].lower()}s", made)
         for resource in (SECRETS, MUTATING, VALIDATING):
             self._world.api.store.listen(resource, self._written)
-        for name in ("a", "b"):
-            write_kubeconfig(self._folder / f"{name}.conf", self._world.api.url, token_of(f"{name}-certs"))
         await self.renew("a")
         for name in ("a", "b"):
             folder = self._folder / name
@@ -68,9 +70,15 @@ class Webhooks:
 
     async def renew(self, name: str) -> str:
         """Run `certs` once, beside a replica; return why it made a certificate, "" if none was due."""
-        given = ["certs", f"--secret={NAMESPACE}/{NAME}", f"--kubeconfig={self._folder / f'{name}.conf'}"]
         limits = [f"--days={self.days}", f"--renew-before-days={self.days - _DAYS // 2}"]
-        return (await certs_live.renew_secret(_parser().parse_args([*given, *limits]))).why
+        run = certs_live._made(
+            _OPTIONS.parse_args([f"--secret={NAMESPACE}/{NAME}", "--in-cluster", *limits]), Settings()
+        )
+        client = KubeClient(Connection(self._world.as_client(f"{name}-certs")))
+        try:
+            return (await run.once(client)).why
+        finally:
+            await client.close()
 
     async def follow(self, name: str) -> None:
         """Show a replica the Secret as its kubelet does."""

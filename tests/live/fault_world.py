@@ -99,10 +99,11 @@ class World:
         volume = self.volumes.get(name)
         certificate = None if volume is None else volume.certificate()
         self.replicas[name] = await Extender.boot(
-            self._as_client(name), settings, journal=journal, certificate=certificate
+            self.as_client(name), settings, journal=journal, certificate=certificate
         )
 
-    def _as_client(self, name: str) -> Configuration:
+    def as_client(self, name: str) -> Configuration:
+        """Return how a replica, or what belongs to it, reaches the API server."""
         configuration = Configuration()
         configuration.host = self.api.url
         # The API server for tests tells clients apart by their tokens.

@@ -2,7 +2,7 @@
 
 It exists so that a run says what it does and this file what is done to it. It must not know what must hold. Invariants:
 what is drawn follows from the run's chance; it causes no fault that a lease cannot fence (a write that is delivered
-after its deadline); kubelets suffer none, because nothing could make up for steps that they never do.
+after its deadline), and no answer that no API server gives; kubelets suffer none, because nothing could make up for steps that they never do.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,6 +15,7 @@ from tests.virtual_time import passes, stall
 
 _TARGETS = ("pods/binding", "pods", "nodes", "leases", "*")
 _CODES = (403, 409, 410, 429, 500, 503)
+_AFTER = (500, 503)
 #: How long a leader that has lost its Lease may go on to believe in it; see `LeaseSettings`.
 _BELIEF_SECONDS = 15.0
 
@@ -56,7 +57,9 @@ class Harms:
 
     async def _refuse(self) -> None:
         code = self._chance.choice(_CODES)
-        self._rule(f"status {code}", fault="status", code=code, after=self._chance.random() < 0.3)
+        is_after = self._chance.random() < 0.3
+        # What an API server has refused it has not done; an error of its own says nothing.
+        self._rule(f"status {code}", fault="status", code=code, after=is_after and code in _AFTER)
 
     async def _lose_answers(self) -> None:
         self._rule("reset", fault="reset", after=self._chance.random() < 0.7)

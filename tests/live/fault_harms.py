@@ -2,7 +2,8 @@
 
 It exists so that a run says what it does and this file what is done to it. It must not know what must hold. Invariants:
 what is drawn follows from the run's chance; it causes no fault that a lease cannot fence (a write that is delivered
-after its deadline), and no answer that no API server gives; kubelets suffer none, because nothing could make up for steps that they never do.
+after its deadline), and gives no answer that no API server would give; kubelets suffer none, because nothing could make
+up for steps that they never do.
 """
 
 from collections.abc import Awaitable, Callable, Iterator

@@ -76,6 +76,11 @@ class Entries:
         entry.pod = pod
         self._note_waiting(pod)
 
+    def ask_again(self, entry: PodEntry) -> None:
+        """Note that filter asked about an unchanged pod again, which is known from filter only."""
+        self.names.put(entry.pod, takes_over=False)
+        self._asked.move_to_end(entry.pod.uid)
+
     def hear(self, entry: PodEntry, heard: Heard) -> None:
         """Note where a pod is known from."""
         uid = entry.pod.uid

@@ -83,5 +83,7 @@ def unpacked(pod: Pod) -> Pod:
 
 
 def without_node(pod: Pod) -> Pod:
-    """Return a pod as it was before its Binding."""
+    """Return a pod as it was before its Binding; the pod itself if it has none."""
+    if pod.node is None and pod.allocation is None and not pod.allocation_text:
+        return pod
     return pod._replace(node=None, allocation=None, allocation_text="")

@@ -64,8 +64,13 @@ class PodRegistry(KnownPods):
         An earlier pod of that name stays and keeps its name, so that a filter request cannot free what runs.
         """
         entry = self._entries.get(pod.uid)
-        if entry is not None and entry.heard is not Heard.QUESTION:
-            return
+        if entry is not None:
+            if entry.heard is not Heard.QUESTION:
+                return
+            if entry.pod is pod:
+                # Asked again: only its turn to be forgotten is a later one, and its name may be free by now.
+                self._entries.ask_again(entry)
+                return
         self._put(without_node(pod), Heard.QUESTION, takes_name=False)
         longest_ago = self._entries.asked_longest_ago(self._remembered)
         if longest_ago is not None:

@@ -90,6 +90,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.registry, informer = self.cluster.registry, PodInformer(self.cluster)
         self.informer, self.sink = informer, PodSink(self.cluster, informer)
         self.claims, self.model = made, Model(live, MOST_ASKED)
+        self.questions: dict[str, tuple[Told, Pod]] = {}
         self.shown: dict[str, int] = {}  # UID -> the version that the API server showed last
         self.freed: set[str] = set()
         self.over: set[str] = set()
@@ -111,11 +112,19 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(told=st.one_of(unbound, booked))
     def filter(self, told: Told) -> None:
-        self.step(told.uid, PodEvent.ASKED)
-        self.cluster.remember(pod_of(told))
+        self.questions[told.uid] = told, pod_of(told)
+        self.filter_again(told.uid)
         self.informer.asked_about(decoded(told))
-        self.model.ask(told)
         self.model.question(told)
+
+    @rule(uid=uids)
+    def filter_again(self, uid: str) -> None:
+        """Ask with the same object, as an answer from memory does."""
+        if uid in self.questions:
+            told, asked = self.questions[uid]
+            self.step(uid, PodEvent.ASKED)
+            self.cluster.remember(asked)
+            self.model.ask(told)
 
     @rule(told=st.one_of(told_of, cardless), times=st.sampled_from((1, 1, 2)), listed=st.booleans())
     def watch(self, told: Told, times: int, listed: bool = False) -> None:

@@ -120,9 +120,7 @@ class _Trial:
         world = self.world
         world.outcome.hits = sum(rule.hits for rule in world.api.faults)
         world.api.faults.clear()
-        # The next list finds what a watch has lost.
-        world.api.compact()
-        world.api.cut()
+        world.list_again()
         await world.leader()
         # Whoever has filled all cards lets them go first.
         for each in reversed(self._activities):

@@ -125,6 +125,10 @@ class Cache:
         """The UIDs of the pods that are counted for their CPU alone."""
         return self._cardless.keys()
 
+    def is_cardless(self, uid: str) -> bool:
+        """Whether a pod is counted for its CPU alone."""
+        return uid in self._cardless
+
     def overlapping(self, node: str) -> frozenset[str]:
         """Return a node's cards in MIG mode on which instances of several pods lie on the same slices, by UUID."""
         return self._requested.slices.overlapping(node)

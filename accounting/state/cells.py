@@ -114,8 +114,10 @@ class DeviceTable:
 
     def add_cpu(self, row: int, cpu_milli: int) -> None:
         """Add to the CPU that a node's pods request. Every change of a node's pods comes through here."""
-        self._views.cpu_milli[row] += cpu_milli
-        self.touch(row)
+        views = self._views
+        views.cpu_milli[row] += cpu_milli
+        self._stamp += 1
+        views.stamps[row] = self._stamp
 
     def add(self, device: int, row: int, use: Use, sign: int) -> None:
         """Add what a pod holds on a card, or take it away."""

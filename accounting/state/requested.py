@@ -25,6 +25,7 @@ class Requested:
         self._table = rows.table
         self._nodes = nodes
         self._namespaces = NamespaceSums()
+        self._names = [charge_names(number) for number in range(len(rows.vendors))]
         self._orphans: dict[str, dict[str, int]] = {}  # node name -> UUID of a card it does not register -> holders
         self.slices = SliceTable()
 
@@ -73,9 +74,11 @@ class Requested:
 
     def charge(self, record: PodRecord, sign: int) -> None:
         """Add what a namespace is charged for a record now, or take it away."""
-        (self._namespaces.add if sign > 0 else self._namespaces.take)(
-            record.namespace, record.scope, self._charge(record)
-        )
+        if record.several:
+            charged = self._charge(record)
+        else:
+            charged = zip(self._names[self._rows.vendors[record.vendor]], record.held_total, strict=True)
+        (self._namespaces.add if sign > 0 else self._namespaces.take)(record.namespace, record.scope, charged)
 
     def leave_node(self, node: str, pods: Mapping[str, PodRecord]) -> None:
         """Subtract a node's pods, by UID, from every sum outside its row. The caller empties the row."""
@@ -85,13 +88,12 @@ class Requested:
         self._orphans.pop(node, None)
 
     def _charge(self, record: PodRecord) -> Iterable[tuple[str, int]]:
+        """Return what a pod with cards of several vendors is charged."""
         vendors = self._rows.vendors
-        if not record.several:
-            return zip(charge_names(vendors[record.vendor]), record.held_total, strict=True)
         return [
             pair
             for vendor, total in record.held_totals
-            for pair in zip(charge_names(vendors[vendor]), total, strict=True)
+            for pair in zip(self._names[vendors[vendor]], total, strict=True)
         ]
 
     def _count_slices(self, positions: Mapping[str, int], row: int, record: PodRecord, sign: int) -> None:

@@ -355,7 +355,7 @@ class Cluster:
     def _follow_pods(self) -> None:
         """Subscribe the other stores of pods to the registry's events."""
         events, residents, nominations = self.events, self.residents, self.nominations
-        events.kept.subscribe(lambda event: nominations.told(event.before, event.pod))
+        events.kept.subscribe(nominations.kept)
         events.over.subscribe(lambda event: nominations.gone(event.uid))
         events.cardless.subscribe(lambda event: residents.put_cardless(event.pod))
         events.cardless_over.subscribe(lambda event: residents.remove_cardless(event.uid))

@@ -21,34 +21,35 @@ class Entries:
         self.charges = ApiCharges()
         self.changes = 0
         """How often a pod was kept or dropped so far."""
-        self._entries: dict[str, PodEntry] = {}
+        self.by_uid: dict[str, PodEntry] = {}
+        """To be read only."""
         self.names = NameIndex()
         self._asked: OrderedDict[str, None] = OrderedDict()  # UIDs that only filter asked about, longest ago first
         self.waiting: dict[str, None] = {}
         """The UIDs of the pods that ask for cards or whole devices and are on no node."""
 
     def __contains__(self, uid: object) -> bool:
-        return uid in self._entries
+        return uid in self.by_uid
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.by_uid)
 
     def keys(self) -> KeysView[str]:
         """Return all UIDs."""
-        return self._entries.keys()
+        return self.by_uid.keys()
 
     def values(self) -> ValuesView[PodEntry]:
         """Return all entries."""
-        return self._entries.values()
+        return self.by_uid.values()
 
     def get(self, uid: str) -> PodEntry | None:
         """Return the entry of a pod."""
-        return self._entries.get(uid)
+        return self.by_uid.get(uid)
 
     def holder(self, namespace: str, name: str) -> PodEntry | None:
         """Return the entry of the pod that has a name."""
         uid = self.names.uid(namespace, name)
-        return None if uid is None else self._entries[uid]
+        return None if uid is None else self.by_uid[uid]
 
     def asked_longest_ago(self, most: int) -> str | None:
         """Return the pod that filter asked about longest ago, if more pods than that are known only from filter."""
@@ -56,18 +57,23 @@ class Entries:
 
     def keep(self, pod: Pod, heard: Heard, *, takes_name: bool) -> PodEntry:
         """Keep a pod. `takes_name`: also take its name from another pod."""
-        uid, entry, pod = pod.uid, self._entries.get(pod.uid), packed(pod)
+        uid = pod.uid
+        entry, pod = self.by_uid.get(uid), packed(pod)
         if entry is None:
-            entry = self._entries[uid] = PodEntry(pod, heard)
-            self.charges.change(None, pod)
+            entry = self.by_uid[uid] = PodEntry(pod, heard)
+            if pod.api_charge:
+                self.charges.change(None, pod)
+            if waits(pod):
+                self.waiting[uid] = None
         else:
             if (entry.pod.name, entry.pod.namespace) != (pod.name, pod.namespace):
                 self.names.drop(entry.pod)
             self.charges.change(entry.pod, pod)
             entry.pod = pod
-        self._note_waiting(pod)
+            self._note_waiting(pod)
         self.names.put(pod, takes_over=takes_name)
-        self.hear(entry, heard)
+        if heard is not entry.heard or heard is Heard.QUESTION:
+            self.hear(entry, heard)
         self.changes += 1
         return entry
 
@@ -92,7 +98,7 @@ class Entries:
 
     def drop(self, uid: str) -> None:
         """Drop a pod."""
-        entry = self._entries.pop(uid)
+        entry = self.by_uid.pop(uid)
         self.changes += 1
         self.names.drop(entry.pod)
         self._asked.pop(uid, None)

@@ -7,8 +7,7 @@ event that has no subscriber is not even made.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, Literal, ParamSpec, TypeVar
+from typing import Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from accounting.answers import Claim
 from accounting.holders import Budgets, Hold, VmiKey
@@ -44,95 +43,82 @@ class Topic(Generic[P, E]):
 # -- state ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Freed:
+class Freed(NamedTuple):
     """Something may have become free on a node."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """The watch showed a pod, or a list left it out."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
+class Over(NamedTuple):
     """A pod is forgotten: it has ended, its object is gone, or it concerns no cards."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """A pod that concerns cards is kept as it is now. `before`: as it was kept before, None if it was not."""
 
     before: Pod | None
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(NamedTuple):
     """What a pod holds, or where, has changed; or it is forgotten."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class MachineChanged:
+class MachineChanged(NamedTuple):
     """A VMI changed or is gone. `listed`: the UIDs that it lists or has listed before."""
 
     key: VmiKey
     listed: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Cardless:
+class Cardless(NamedTuple):
     """A pod on a node neither asks for nor holds cards."""
 
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class CardlessOver:
+class CardlessOver(NamedTuple):
     """A pod without cards has ended, is gone, or concerns cards now."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Contradicted:
+class Contradicted(NamedTuple):
     """A list shows a pod without a node though its Binding was accepted."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
+class NodeChanged(NamedTuple):
     """A node's cards changed, or whether they may take pods."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CardChanged:
+class CardChanged(NamedTuple):
     """A card is over-committed, or no longer, by what DRA claims hold."""
 
     node: str
     uuid: str
 
 
-@dataclass(frozen=True, slots=True)
-class LockChanged:
+class LockChanged(NamedTuple):
     """A node's lock annotation changed, or the node is gone."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaChanged:
+class QuotaChanged(NamedTuple):
     """A namespace's limits changed."""
 
     namespace: str
@@ -141,29 +127,25 @@ class QuotaChanged:
 # -- decisions, from which a journal repeats what followed -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Assumed:
+class Assumed(NamedTuple):
     """A bind booked a pod, given with its node and its cards."""
 
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """The Binding of an assumed pod was accepted."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class Forgotten(NamedTuple):
     """A booking was undone: its bind failed for certain."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """A bind found no cards for a pod on a node."""
 
     uid: str
@@ -171,38 +153,33 @@ class Refused:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(NamedTuple):
     """The API server has lost an accepted Binding."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodRead:
+class PodRead(NamedTuple):
     """One pod was read from the API server. `text`: the object as JSON; of a deleted one its UID is enough."""
 
     change: Literal["put", "deleted"]
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """A pod claimed cards on the node where it will probably go."""
 
     uid: str
     claim: Claim
 
 
-@dataclass(frozen=True, slots=True)
-class Unclaimed:
+class Unclaimed(NamedTuple):
     """A pod's claim ended."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class PluginChanged:
+class PluginChanged(NamedTuple):
     """A vendor's plugin on a node was found gone, or running again."""
 
     node: str
@@ -210,37 +187,32 @@ class PluginChanged:
     alive: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadExpected:
+class WorkloadExpected(NamedTuple):
     """From here on policies that look ahead expect this workload."""
 
     workload: Workload
 
 
-@dataclass(frozen=True, slots=True)
-class RawBudgetsChanged:
+class RawBudgetsChanged(NamedTuple):
     """From here on these budgets of whole devices are in force."""
 
     budgets: Budgets
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimGiven:
+class ClaimGiven(NamedTuple):
     """A claim that was made for a pod has been given devices."""
 
     uid: str
     """Of the pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class DevicesChanged:
+class DevicesChanged(NamedTuple):
     """A slice that names devices of a node is new, has changed, or is gone."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class HoldsDecided:
+class HoldsDecided(NamedTuple):
     """A pass has decided where the devices of a VM are held."""
 
     key: VmiKey

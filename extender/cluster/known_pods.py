@@ -55,13 +55,13 @@ class KnownPods:
         """Return the UIDs of all pods that a list would name, those without cards included."""
         return self._entries.keys() | self._cache.cardless_pods
 
-    def has_watched(self, uid: str) -> bool:
-        """Whether a list would name a pod."""
-        return uid in self._entries or uid in self._cache.cardless_pods
+    def is_cardless(self, uid: str) -> bool:
+        """Whether a pod is counted for its CPU alone."""
+        return self._cache.is_cardless(uid)
 
     def entry(self, uid: str) -> PodEntry | None:
         """Return what is known of a pod."""
-        return self._entries.get(uid)
+        return self._entries.by_uid.get(uid)
 
     def pod(self, uid: str) -> Pod | None:
         """Return a pod with its rows."""

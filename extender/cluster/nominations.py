@@ -12,6 +12,7 @@ from accounting.answers.preemption import NodePod, Occupied, Preemptor, beside_k
 from accounting.pod import Pod
 from accounting.state import Snapshot
 from accounting.state.cache import Cache
+from extender.cluster.events import Kept
 from extender.cluster.residents import Residents
 
 _NOTHING: Mapping[int, Snapshot] = {}
@@ -39,8 +40,9 @@ class Nominations:
     def __len__(self) -> int:
         return len(self._nominated)
 
-    def told(self, known: Pod | None, pod: Pod) -> None:
-        """A pod is kept as it is now. `known`: as it was kept before."""
+    def kept(self, event: Kept) -> None:
+        """A pod is kept as it is now."""
+        known, pod = event
         if pod.waits_on or pod.uid in self._nominated:
             self._put(pod)
         elif self._on and pod.node in self._on and (known is None or known.deleting != pod.deleting):

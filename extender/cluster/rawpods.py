@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from accounting.answers import raw_request
 from accounting.holders import RawDevices, overcommitted
 from accounting.node import Node
-from accounting.pod import Pod
 from accounting.state.cache import Cache
 from accounting.status import Problem, ProblemCode
-from extender.cluster.events import Events
+from extender.cluster.events import Events, Kept
 from extender.cluster.registry import PodRegistry
 
 
@@ -32,7 +31,7 @@ class RawPods:
         self._events = events
         if not self._keys:
             return
-        events.kept.subscribe(lambda event: self._told(event.before, event.pod))
+        events.kept.subscribe(self._kept)
         events.over.subscribe(lambda event: self._remove(event.uid))
         events.assumed.subscribe(lambda event: self._look(event.pod.uid))
         for topic in (events.forgotten, events.lost):
@@ -43,9 +42,9 @@ class RawPods:
         if self._keys:
             self._devices.put_node(node.name, {key: units for key, units in node.allocatable if key in self._keys})
 
-    def _told(self, before: Pod | None, pod: Pod) -> None:
-        if pod.raw or (before is not None and before.raw):
-            self._look(pod.uid)
+    def _kept(self, event: Kept) -> None:
+        if event.pod.raw or (event.before is not None and event.before.raw):
+            self._look(event.pod.uid)
 
     def _look(self, uid: str) -> None:
         """Record a pod as it is kept and booked now."""

@@ -50,7 +50,7 @@ class PodRegistry(KnownPods):
         self._events = events
         self._remembered = remembered
         self._deletions_are_told = deletions_are_told
-        self._names = self._entries.names
+        self._names, self._by_uid = self._entries.names, self._entries.by_uid
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class PodRegistry(KnownPods):
         Only its inits may have ended or started again since. Most events are of this kind, and cost little here.
         """
         uid = pod.uid
-        entry = self._entries.get(uid)
+        entry = self._by_uid.get(uid)
         if entry is None or pod.node is None or not entry.is_as(pod):
             return False
         if self._cache.state(uid) is not PodState.ADDED or not self._names.leads_to(pod):
@@ -112,7 +112,7 @@ class PodRegistry(KnownPods):
             self.tell_ended(uid)
             return
         self._drop(uid)
-        if uid not in self._cache.cardless_pods:
+        if not self._cache.is_cardless(uid):
             self._arrivals.note(pod)
         self._cache.put_cardless_pod(uid, pod.node, pod.cpu_milli)
         self._events.cardless.publish(pod)
@@ -130,14 +130,9 @@ class PodRegistry(KnownPods):
         if entry.facts is None or is_older(entry.facts.resource_version, shown.resource_version):
             entry.facts = shown
 
-    def has_newer(self, uid: str, version: str) -> bool:
-        """Whether the API server has shown a newer version of a pod: a watch may be behind a read."""
-        entry = self._entries.get(uid)
-        return entry is not None and is_older(version, entry.version)
-
     def note_facts(self, uid: str, told: PodFacts, heard: Heard) -> None:
         """Note the facts of a pod. What was read just now is the newest; a watch may be behind."""
-        entry = self._entries.get(uid)
+        entry = self._by_uid.get(uid)
         if entry is None:
             return
         known, entry.unlisted, entry.version = entry.facts, False, told.resource_version
@@ -259,14 +254,14 @@ class PodRegistry(KnownPods):
             holder = self._entries.holder(pod.namespace, pod.name)
             if holder is not None and holder.pod.uid != uid:
                 self.forget(holder.pod.uid)
-        entry, before = self._entries.get(uid), self._records.get(uid)
+        entry, before = self._by_uid.get(uid), self._records.get(uid)
         kept_before = None if entry is None else entry.pod
         record = record_pod(pod, rows)
         if before is not None and self._deletions_are_told:
             record = self._beside_earlier_reading(record, before)
         self._step(uid, _event_of(pod))
         self._moments.keep(uid)
-        self._cache.add_pod(record)
+        self._cache.update_pod(record)
         if entry is not None and not record.readable and self._records.get(uid, record).readable:
             # The cache keeps the cards of the last readable allocation, so keep the same rows here.
             pod = pod._replace(containers=entry.pod.containers).with_allocation(unpacked(entry.pod).allocation)
@@ -280,11 +275,12 @@ class PodRegistry(KnownPods):
         if entry is None and not pod.invalid:
             self._arrivals.note(pod)
         self._entries.keep(pod, heard, takes_name=takes_name)
-        if uid in self._cache.cardless_pods:
+        if self._cache.is_cardless(uid):
             self._drop_cardless(uid)
         self._events.kept.publish(kept_before, pod)
         self._events.changed.publish(uid)
-        self._tell_freed(before, uid)
+        if before is not None:
+            self._tell_freed(before, uid)
         return pod
 
     def _drop_cardless(self, uid: str) -> None:

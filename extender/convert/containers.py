@@ -69,34 +69,9 @@ class _Said(NamedTuple):
     raw: Amounts
 
 
-class _Reader(NamedTuple):
-    """What depends only on the vendors, worked out once."""
-
-    names: tuple[str, ...]
-    """The names of the managed resources."""
-    of_text: Callable[[str, int, bytes], _Said]
-    """Reads a container, given by name, kind and resources as JSON."""
-    of_texts: Callable[[_Texts], PodContainers]
-    """Reads the containers of a pod that says nothing of itself as a whole."""
-    of_values: Callable[[str, int, core_v1.Resources | None], _Said]
-    """Reads a container, given by name, kind and resources."""
-
-
-def read_containers(
-    spec: watched.AnyPodSpec, vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...] = ()
-) -> PodContainers:
-    """Return the result for a pod's containers. Raises `msgspec.DecodeError` for resources that do not decode."""
-    reader = _reader(vendors, raw_keys)
-    if not isinstance(spec, watched.PodSpec):
-        return _of_pod(spec, _said_by_values(spec, reader), reader)
-    texts = _texts(spec)
-    if spec.overhead or spec.resources is not None:
-        return _of_pod(spec, [reader.of_text(*each) for each in texts], reader)
-    return reader.of_texts(texts)
-
-
-def _of_pod(spec: watched.AnyPodSpec, said: Sequence[_Said], reader: _Reader) -> PodContainers:
-    overhead = _overhead_charge(spec.overhead, reader.names) if spec.overhead else ()
+def _of_pod(spec: watched.AnyPodSpec, said: Sequence[_Said], names: tuple[str, ...]) -> PodContainers:
+    """Return the result for a pod from that for each container. `names`: of the managed resources."""
+    overhead = _overhead_charge(spec.overhead, names) if spec.overhead else ()
     own = _together(said, [each.restartPolicy == "Always" for each in spec.initContainers or ()], overhead)
     return own._replace(cpu_milli=cpu_milli_of(spec, [each.cpu_milli for each in said]))
 
@@ -127,8 +102,7 @@ def _texts(spec: watched.PodSpec) -> _Texts:
     return (*inits, *apps)
 
 
-def _said_by_values(spec: core_v1.PodSpec, reader: _Reader) -> list[_Said]:
-    read = reader.of_values
+def _said_by_values(spec: core_v1.PodSpec, read: Callable[[str, int, core_v1.Resources | None], _Said]) -> list[_Said]:
     said = [
         read(each.name or "", _SIDECAR if each.restartPolicy == "Always" else _INIT, each.resources)
         for each in spec.initContainers or ()
@@ -138,7 +112,10 @@ def _said_by_values(spec: core_v1.PodSpec, reader: _Reader) -> list[_Said]:
 
 
 @lru_cache(maxsize=16)
-def _reader(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> _Reader:
+def container_reader(
+    vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...] = ()
+) -> Callable[[watched.AnyPodSpec], PodContainers]:
+    """Return what reads a pod's containers; it raises `msgspec.DecodeError` for resources that do not decode."""
     names = tuple(name for vendor in vendors for name in vendor.resources)
 
     def read(name: str, kind: int, written: _Written) -> _Said:
@@ -175,7 +152,16 @@ def _reader(vendors: tuple[Vendor, ...], raw_keys: tuple[str, ...]) -> _Reader:
 
     remembered_text = lru_cache(maxsize=_REMEMBERED)(read_text)
     remembered_texts = lru_cache(maxsize=_REMEMBERED_PODS)(read_texts)
-    return _Reader(names, of_text, of_texts, of_values)
+
+    def of_spec(spec: watched.AnyPodSpec) -> PodContainers:
+        if not isinstance(spec, watched.PodSpec):
+            return _of_pod(spec, _said_by_values(spec, of_values), names)
+        texts = _texts(spec)
+        if spec.overhead or spec.resources is not None:
+            return _of_pod(spec, [of_text(*each) for each in texts], names)
+        return of_texts(texts)
+
+    return of_spec
 
 
 def _written(resources: core_v1.Resources) -> _Written:

@@ -5,13 +5,14 @@ an UnreadableAllocation or a Problem in the value.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from accounting.holdings import Held
 from accounting.pod import Allocation, Container, Pod, UnreadableAllocation
+from accounting.pod_info import NOT_STARTED
 from accounting.policy import (
     Policies,
     make_policies,
@@ -27,7 +28,7 @@ from accounting.vendor import DEFAULT_VENDOR_KEY, Vendor
 from accounting.vendor_part import checked_vendors, requested_vendors
 from extender.config import Settings
 from extender.convert.allocation_text import join_texts, mig_part, unpack_held, unpack_rows
-from extender.convert.containers import read_containers
+from extender.convert.containers import container_reader
 from extender.convert.init_statuses import are_inits_over
 from extender.convert.names import misnamed
 from extender.convert.pod_info import info_of, started_of
@@ -65,19 +66,7 @@ def has_ended(wire: watched.AnyPod) -> bool:
 
 def rows_text(wire: watched.AnyPod, settings: Settings) -> str:
     """Return the allocation annotations of all vendors as one text; "" if there is none."""
-    annotations = wire.metadata.annotations if wire.metadata is not None else None
-    if not annotations:
-        return ""
-    texts: dict[str, str] = {}
-    for vendor in settings.vendors:
-        text = annotations.get(vendor.devices_allocated_annotation)
-        if not text:
-            continue
-        texts[vendor.key] = text
-        mig = annotations.get(vendor.mig_annotation) if vendor.mig_annotation else None
-        if mig:
-            texts[mig_part(vendor.key)] = mig
-    return join_texts(texts) if texts else ""
+    return PodReader(settings).rows_text(wire)
 
 
 def with_rows(pod: Pod, text: str, settings: Settings) -> Pod:
@@ -105,42 +94,83 @@ def held_or_rows(pod: Pod, text: str, settings: Settings) -> Held | Allocation |
 
 def convert_without_rows(wire: watched.AnyPod, settings: Settings, allocation_text: str = "") -> Pod:
     """Return a pod without its allocation. `allocation_text`: the text that stands for it, see `rows_text`."""
-    meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
-    status = wire.status or core_v1.PodStatus()
-    # Many pods have the same names of nodes and namespaces and the same UUIDs; interned, each is in memory once.
-    namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
-    annotations = meta.annotations or {}
-    vendors = settings.vendors
-    containers, charge, invalid, cpu_milli, requested, raw = read_containers(spec, vendors, settings.raw_keys)
-    if len(containers) > MOST_ASKING:
-        invalid = (*invalid, *_too_many(containers))
-    selections, policies, misread, ignored = _choices(annotations, settings, vendors, _asked(containers, vendors))
-    # By position: with names it takes three times as long, and every event of a pod comes through here.
-    return Pod(
-        meta.uid or f"{namespace}/{name}",
-        namespace,
-        name,
-        containers,
-        sys.intern(spec.nodeName) if spec.nodeName else None,
-        status.phase in _TERMINAL,
-        meta.deletionTimestamp is not None,
-        are_inits_over(spec, status),
-        None,
-        _refused(containers, invalid, misread) if invalid or misread else (),
-        selections[0],
-        policies,
-        charge,
-        scope_of(spec, status),
-        cpu_milli,
-        selections[1:],
-        ignored,
-        allocation_text,
-        info_of(meta, spec, status, requested),
-        started_of(status),
-        "" if spec.nodeName or not status.nominatedNodeName else sys.intern(status.nominatedNodeName),
-        raw,
-        preempting_of(annotations) if settings.evicts and not spec.nodeName else None,
-    )
+    return PodReader(settings).convert(wire, allocation_text)
+
+
+class PodReader:
+    """Reads pods by some settings; what depends on nothing else is worked out once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._vendors = vendors = settings.vendors
+        self._tools, self._containers = _tools(vendors), container_reader(vendors, settings.raw_keys)
+
+    def rows_text(self, wire: watched.AnyPod) -> str:
+        """Return the allocation annotations of all vendors as one text; "" if there is none."""
+        annotations = wire.metadata.annotations if wire.metadata is not None else None
+        if not annotations:
+            return ""
+        texts: dict[str, str] = {}
+        for key, rows, mig in self._tools.annotations:
+            text = annotations.get(rows)
+            if not text:
+                continue
+            texts[key] = text
+            instances = annotations.get(mig) if mig else None
+            if instances:
+                texts[mig_part(key)] = instances
+        return join_texts(texts) if texts else ""
+
+    def convert(self, wire: watched.AnyPod, allocation_text: str = "") -> Pod:
+        """Return a pod without its allocation. `allocation_text`: the text that stands for it, see `rows_text`."""
+        meta, spec = wire.metadata or core_v1.ObjectMeta(), wire.spec or core_v1.PodSpec()
+        status, settings = wire.status or core_v1.PodStatus(), self._settings
+        # Many pods have the same names of nodes and namespaces and the same UUIDs; interned, each is in memory once.
+        namespace, name = sys.intern(meta.namespace or "default"), meta.name or ""
+        annotations = meta.annotations or {}
+        containers, charge, invalid, cpu_milli, requested, raw = self._containers(spec)
+        if len(containers) > MOST_ASKING:
+            invalid = (*invalid, *_too_many(containers))
+        selections, policies, misread, ignored = self._choices(annotations, containers)
+        # By position: with names it takes three times as long, and every event of a pod comes through here.
+        return Pod(
+            meta.uid or f"{namespace}/{name}",
+            namespace,
+            name,
+            containers,
+            sys.intern(spec.nodeName) if spec.nodeName else None,
+            status.phase in _TERMINAL,
+            meta.deletionTimestamp is not None,
+            not spec.initContainers or are_inits_over(spec, status),
+            None,
+            _refused(containers, invalid, misread) if invalid or misread else (),
+            selections[0],
+            policies,
+            charge,
+            scope_of(spec, status),
+            cpu_milli,
+            selections[1:],
+            ignored,
+            allocation_text,
+            info_of(meta, spec, status, requested),
+            started_of(status) if status.startTime else NOT_STARTED,
+            "" if spec.nodeName or not status.nominatedNodeName else sys.intern(status.nominatedNodeName),
+            raw,
+            preempting_of(annotations) if settings.evicts and not spec.nodeName else None,
+        )
+
+    def _choices(
+        self, annotations: Mapping[str, str], containers: tuple[Container, ...]
+    ) -> tuple[tuple[Selection, ...], Policies, Sequence[Invalid], tuple[Invalid, ...]]:
+        """Read the annotations that select cards, one selection per requested vendor, and those of policies.
+
+        Also returns what is invalid in them, and the words that have no meaning.
+        """
+        tools, vendors, settings = self._tools, self._vendors, self._settings
+        asked = vendors if len(vendors) == 1 else _asked(containers, vendors)
+        if annotations.keys().isdisjoint(tools.choice_keys):
+            return tools.every_card if asked is vendors else _every_card(asked), settings.policies, (), ()
+        return _chosen(*_without_long(annotations, tools.choice_keys), settings.policies, asked)
 
 
 def _too_many(containers: tuple[Container, ...]) -> tuple[Invalid, ...]:
@@ -150,7 +180,7 @@ def _too_many(containers: tuple[Container, ...]) -> tuple[Invalid, ...]:
 
 
 def _refused(
-    containers: tuple[Container, ...], invalid: tuple[Invalid, ...], misread: list[Invalid]
+    containers: tuple[Container, ...], invalid: tuple[Invalid, ...], misread: Sequence[Invalid]
 ) -> tuple[Invalid, ...]:
     """Return what is invalid in a pod; annotations of a pod that asks for nothing are never invalid."""
     return (*invalid, *misread) if invalid or any(container.request for container in containers) else ()
@@ -158,8 +188,6 @@ def _refused(
 
 def _asked(containers: tuple[Container, ...], vendors: tuple[Vendor, ...]) -> tuple[Vendor, ...]:
     """Return the vendors whose cards the containers ask for; the first enabled vendor if they ask for none."""
-    if len(vendors) == 1:
-        return vendors
     asked = {request.vendor for each in containers for request in each.requests}
     return tuple(vendor for vendor in vendors if vendor.key in asked) or vendors[:1]
 
@@ -173,27 +201,22 @@ class _Tools(NamedTuple):
     """The choice of a pod without such annotations that asks for cards of all these vendors."""
     allocation_fields: Mapping[str, str]
     """Vendor key -> path of its allocation annotation."""
+    annotations: tuple[tuple[str, str, str], ...]
+    """Each vendor's key, its allocation annotation and its MIG annotation; the last may be empty."""
 
 
 @lru_cache(maxsize=16)
 def _tools(vendors: tuple[Vendor, ...]) -> _Tools:
     fields = {each.key: _ANNOTATIONS.format(each.devices_allocated_annotation) for each in vendors}
     keys = frozenset().union(*map(_choice_keys, vendors))
-    return _Tools(keys, _every_card(vendors), fields)
+    annotations = tuple((each.key, each.devices_allocated_annotation, each.mig_annotation or "") for each in vendors)
+    return _Tools(keys, _every_card(vendors), fields, annotations)
 
 
-def _choices(
-    annotations: Mapping[str, str], settings: Settings, vendors: tuple[Vendor, ...], asked: tuple[Vendor, ...]
-) -> tuple[tuple[Selection, ...], Policies, list[Invalid], tuple[Invalid, ...]]:
-    """Read the annotations that select cards, one selection per requested vendor, and those of policies.
-
-    Also returns what is invalid in them, and the words that have no meaning.
-    """
-    tools = _tools(vendors)
-    if annotations.keys().isdisjoint(tools.choice_keys):
-        return tools.every_card if asked is vendors else _every_card(asked), settings.policies, [], ()
-    annotations, too_long = _without_long(annotations, tools.choice_keys)
-    policies, invalid, ignored = _policies(annotations, settings.policies)
+def _chosen(
+    annotations: Mapping[str, str], too_long: list[Invalid], policies: Policies, asked: tuple[Vendor, ...]
+) -> tuple[tuple[Selection, ...], Policies, Sequence[Invalid], tuple[Invalid, ...]]:
+    policies, invalid, ignored = _policies(annotations, policies)
     invalid += too_long
     selections = []
     for vendor in asked:

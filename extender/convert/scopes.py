@@ -17,11 +17,12 @@ _COMPUTE = ("cpu", "memory")
 def scope_of(spec: watched.AnyPodSpec, status: core_v1.PodStatus) -> PodScope:
     """Return the properties by which quotas with scopes select a pod."""
     deadline = spec.activeDeadlineSeconds
+    # By position, in the order of `PodScope`: names take twice the time, and every event of a pod comes through here.
     return pod_scope(
-        best_effort=status.qosClass == "BestEffort" if status.qosClass else _is_best_effort(spec),
-        terminating=deadline is not None and deadline >= 0,
-        priority_class=spec.priorityClassName or "",
-        cross_namespace_affinity=spec.affinity is not None and any(map(_looks_elsewhere, _terms(spec.affinity))),
+        status.qosClass == "BestEffort" if status.qosClass else _is_best_effort(spec),
+        deadline is not None and deadline >= 0,
+        spec.priorityClassName or "",
+        spec.affinity is not None and any(map(_looks_elsewhere, _terms(spec.affinity))),
     )
 
 

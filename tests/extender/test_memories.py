@@ -26,7 +26,7 @@ from accounting.vendors import HYGON, XPU
 from extender.cluster import Cluster
 from extender.config import Settings
 from extender.convert import containers, convert_node, convert_pod, convert_quota, pod_info
-from extender.convert.containers import PodContainers, read_containers
+from extender.convert.containers import PodContainers, container_reader
 from extender.convert.resources import Requested
 from extender.live.waking.refused import GroupKey
 from extender.live.waking.simulation import Simulation
@@ -249,7 +249,7 @@ texts = st.lists(st.tuples(st.sampled_from(("a", "b")), resources), min_size=1, 
 
 
 def read_anew(own: Texts, *, by_text: bool) -> PodContainers:
-    containers._reader.cache_clear()
+    containers.container_reader.cache_clear()
     containers._charge.cache_clear()
     return read_again(own, by_text=by_text)
 
@@ -259,7 +259,7 @@ def read_again(own: Texts, *, by_text: bool) -> PodContainers:
     raw = msgspec.Raw(f'{{"spec": {{"containers": [{each}]}}}}'.encode())
     spec = (watched.decode_pod(raw) if by_text else msgspec.json.decode(raw, type=core_v1.Pod)).spec
     assert spec is not None
-    return read_containers(spec, SETTINGS.vendors)
+    return container_reader(SETTINGS.vendors)(spec)
 
 
 @given(st.lists(st.tuples(texts, st.booleans()), min_size=2, max_size=5))
@@ -267,7 +267,7 @@ def test_containers_are_read_as_if_none_had_been_read_before(
     questions: list[tuple[list[tuple[str, str]], bool]],
 ) -> None:
     anew = [read_anew(own, by_text=by_text) for own, by_text in questions]
-    containers._reader.cache_clear()
+    containers.container_reader.cache_clear()
     containers._charge.cache_clear()
     again = [read_again(own, by_text=by_text) for own, by_text in (*questions, *questions)]
     assert list(map(_compared, again)) == list(map(_compared, anew * 2))
@@ -275,19 +275,20 @@ def test_containers_are_read_as_if_none_had_been_read_before(
 
 def test_what_a_hostile_object_says_of_its_containers_is_not_kept() -> None:
     """An object may have more than a million bytes, and thousands of them must not stay in memory."""
-    containers._reader.cache_clear()
+    containers.container_reader.cache_clear()
     many = "{" + '"limits": {' + ", ".join(f'"example.com/r{number}": "1"' for number in range(1000)) + "}}"
     for by_text in (True, False):
         read_again([("a", many)], by_text=by_text)
-    reader = containers._reader(SETTINGS.vendors, ())
-    assert [sizes(each) for each in (reader.of_text, reader.of_texts, reader.of_values)] == [[0], [0], [0]]
+    of_spec = containers.container_reader(SETTINGS.vendors)
+    readers = [inspect.getclosurevars(of_spec).nonlocals[name] for name in ("of_text", "of_texts", "of_values")]
+    assert [sizes(each) for each in readers] == [[0], [0], [0]]
     read_again([("a", "{}")], by_text=True)
-    assert [sizes(each) for each in (reader.of_text, reader.of_texts, reader.of_values)] == [[1], [1], [1]]
+    assert [sizes(each) for each in readers] == [[1], [1], [1]]
     # A thousand containers with short names make a long key, too.
     charges = containers._charge.cache_info().currsize
     for by_text in (True, False):
         read_again([(f"c{number}", '{"limits": {"nvidia.com/gpu": "1"}}') for number in range(1000)], by_text=by_text)
-    assert sizes(reader.of_texts) == [1]
+    assert sizes(readers[1]) == [1]
     assert containers._charge.cache_info().currsize == charges
 
 

@@ -8,12 +8,11 @@ each step means. Invariant: nothing of a bound pod that has not changed is read 
 from accounting.pod import Pod
 from extender.cluster import Cluster, Heard, pod_facts
 from extender.convert import (
+    PodReader,
     allocation_of,
     claimed_requests,
-    convert_without_rows,
     has_ended,
     held_or_rows,
-    rows_text,
     scheduler_keys,
     without_claimed,
 )
@@ -26,7 +25,7 @@ class PodInformer:
     def __init__(self, cluster: Cluster) -> None:
         self._claims = cluster.resource_claims
         self._registry = cluster.registry
-        self._settings = cluster.settings
+        self._settings, self._reader = cluster.settings, PodReader(cluster.settings)
         self._keys = frozenset(scheduler_keys(cluster.settings.vendors))
 
     def asked_about(self, wire: core_v1.Pod) -> None:
@@ -51,8 +50,8 @@ class PodInformer:
         settings, registry, is_read = self._settings, self._registry, heard is Heard.READ
         # Only the Binding says which cards a pod holds.
         is_bound = wire.spec is not None and bool(wire.spec.nodeName)
-        pod = convert_without_rows(wire, settings, rows_text(wire, settings) if is_bound else "")
-        if is_bound:
+        pod = self._reader.convert(wire, self._reader.rows_text(wire) if is_bound else "")
+        if is_bound and wire.status is not None and wire.status.extendedResourceClaimStatus is not None:
             pod = self._without_claimed(wire, pod)
         rows = allocation_of(pod, pod.allocation_text, settings) if is_read else None
         if pod.terminal:
@@ -60,7 +59,7 @@ class PodInformer:
             return pod.with_allocation(rows)
         if not registry.tell_again(pod, heard):
             held = rows if is_read else held_or_rows(pod, pod.allocation_text, settings)
-            if not (pod.concerned or held is not None):
+            if held is None and not pod.concerned:
                 registry.tell_cardless(pod)
                 return pod.with_allocation(rows)
             registry.tell(pod, heard, held)
@@ -78,6 +77,6 @@ class PodInformer:
             own = without_claimed(wire, served)
         else:
             own = without_claimed(wire, served)
-        left = convert_without_rows(own, self._settings, pod.allocation_text)
+        left = self._reader.convert(own, pod.allocation_text)
         # The API server's quota charges the pod all the same.
         return left._replace(api_charge=pod.api_charge)

@@ -36,13 +36,15 @@ class PodSink:
         if meta is None or not meta.uid:
             logger().error("pod without a UID")
             return Taken(None)
-        uid, taken = meta.uid, Taken(meta.uid, meta.resourceVersion)
-        if not self._registry.has_watched(uid) and is_misnamed("pod", meta):
+        uid, taken, registry = meta.uid, Taken(meta.uid, meta.resourceVersion), self._registry
+        entry = registry.entry(uid)
+        if entry is None and not registry.is_cardless(uid) and is_misnamed("pod", meta):
             return taken
         try:
             if change is Change.DELETED:
-                self._registry.forget(uid)
-            elif change is Change.PUT and self._registry.has_newer(uid, meta.resourceVersion or ""):
+                registry.forget(uid)
+            elif change is Change.PUT and entry is not None and is_older(meta.resourceVersion or "", entry.version):
+                # The API server has shown a newer one: a watch may be behind a read.
                 return taken
             else:
                 self._informer.shown(wire, uid)

@@ -99,22 +99,21 @@ class ClaimLedger:
         known = self._claims.get(claim.uid)
         if known == claim:
             return NO_CHANGES
-        pools = _gpu_pools(claim)
+        pools, before = _gpu_pools(claim), set[str]()
         if known is None and not pools:
             return NO_CHANGES
         cards, nodes = dict[str, set[str]](), set[str]()
-        left = set[str]()
         if known is not None:
             self._uncount(known, cards, nodes)
-            left = _gpu_pools(known) - pools
+            before = _gpu_pools(known)
         if pools:
             self._claims[claim.uid] = claim
-            for pool in pools:
+            for pool in pools - before:
                 self._of_pool.setdefault(pool, set()).add(claim.uid)
             self._count(claim, cards, nodes)
         else:
             del self._claims[claim.uid]
-        self._leave(claim.uid, left)
+        self._leave(claim.uid, before - pools)
         return Changes(cards, nodes)
 
     def remove(self, uid: str) -> Changes:
@@ -183,7 +182,7 @@ class ClaimLedger:
                 if not on_node:
                     del self._on[node]
             cards.setdefault(node, set()).add(use.uuid)
-        for node in {node for node, _ in holding.unmapped}:
+        for node in {node for node, _ in holding.unmapped} if holding.unmapped else ():
             del self._unmapped[node][claim.uid]
             if not self._unmapped[node]:
                 del self._unmapped[node]

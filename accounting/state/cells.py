@@ -97,13 +97,8 @@ class DeviceTable:
     def is_overcommitted(self, device: int, row: int) -> bool:
         """Whether a card is over-committed: something of it is below 0, or it is shared beside an exclusive row."""
         views, cell = self._views, (device, row)
-        return (
-            views.slots[cell] > views.node_slots[cell]
-            or views.memory[cell] > views.node_memory[cell]
-            or views.cores[cell] > views.node_cores[cell]
-            or (views.exclusive[cell] > 0 and views.holders[cell] > 1)
-            or views.slices[cell] < 0
-        )
+        amounts = views.slots[cell], views.memory[cell], views.cores[cell]
+        return self._is_over(cell, *amounts, views.exclusive[cell], views.holders[cell])
 
     def add_count(self, row: int, vendor: int, count: int) -> None:
         """Add to the count of a vendor's cards (by its number) that a node's pods have, as the kubelet counts."""
@@ -134,9 +129,9 @@ class DeviceTable:
     def exchange(self, device: int, row: int, before: Use | None, now: Use | None) -> bool:
         """Let a card have one use in another's place; returns whether that makes it over-committed, or ends that."""
         views, cell = self._views, (device, row)
-        was_over = self.is_overcommitted(device, row)
         slots, memory, cores = views.slots[cell], views.memory[cell], views.cores[cell]
         holders, exclusive = views.holders[cell], views.exclusive[cell]
+        was_over = self._is_over(cell, slots, memory, cores, exclusive, holders)
         if before is not None:
             slots, memory, cores = slots - before[1], memory - before[2], cores - before[3]
             holders, exclusive = holders - 1 - before[5], exclusive - before[4]
@@ -146,7 +141,20 @@ class DeviceTable:
         views.slots[cell], views.memory[cell], views.cores[cell] = slots, memory, cores
         views.holders[cell], views.exclusive[cell] = holders, exclusive
         self._derive(cell, slots, memory, cores)
-        return self.is_overcommitted(device, row) is not was_over
+        return self._is_over(cell, slots, memory, cores, exclusive, holders) is not was_over
+
+    def _is_over(
+        self, cell: tuple[int, int], slots: int, memory: int, cores: int, exclusive: int, holders: int
+    ) -> bool:
+        """Whether a card on which this is requested is over-committed."""
+        views = self._views
+        return (
+            slots > views.node_slots[cell]
+            or memory > views.node_memory[cell]
+            or cores > views.node_cores[cell]
+            or (exclusive > 0 and holders > 1)
+            or views.slices[cell] < 0
+        )
 
     def refresh(self, device: int, row: int) -> None:
         """Recompute the derived numbers of one cell."""

@@ -58,7 +58,8 @@ class PodInformer:
             registry.tell_ended(pod.uid)
             return pod.with_allocation(rows)
         if not registry.tell_again(pod, heard):
-            held = rows if is_read else held_or_rows(pod, pod.allocation_text, settings)
+            text = pod.allocation_text
+            held = rows if is_read or not text else held_or_rows(pod, text, settings)
             if held is None and not pod.concerned:
                 registry.tell_cardless(pod)
                 return pod.with_allocation(rows)

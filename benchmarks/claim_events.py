@@ -6,15 +6,16 @@ know how the ledger counts. Invariant: as in `random_events`, whose world this o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from accounting.holders import Claim, DeviceId, Result, Slice, SliceDevice
 from accounting.holders.dra_devices import HAMI_DRIVER, NVIDIA_DRIVER
 from accounting.node import Node
+from accounting.pod import Pod
 from accounting.reference import claims as reference_claims
 from accounting.reference import state as reference_state
 from accounting.reference.claims import KnownDevice
-from accounting.reference.state import Amounts
+from accounting.reference.state import Amounts, NodeState
 from benchmarks.random_events import CARDS, NODES, Driver, World
 from benchmarks.random_run import Summary, drive, same
 from extender.cluster import Events, ResourceClaims
@@ -36,6 +37,10 @@ class ClaimWorld(World):
         self.slices: dict[str, Slice] = {}
         self.known: dict[str, dict[DeviceId, KnownDevice]] = {}
         """By pool, what each device is; kept after the slice has gone for as long as claims refer to the pool."""
+        self._pools: dict[str, set[str]] = {}
+        """By claim, the pools of its devices."""
+        self._held: dict[str, tuple[Node | None, object, reference_claims.Held]] = {}
+        """By node, what claims hold there, with its object and the event since which they do."""
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -49,13 +54,14 @@ class ClaimWorld(World):
 
     def put_claim(self, claim: Claim) -> None:
         self.ledger.put(claim)
-        before = self.claims.get(claim.uid)
-        self.claims[claim.uid] = claim
-        self._forget(_nodes(before) | _nodes(claim))
+        before = self._pools.get(claim.uid, set())
+        self.claims[claim.uid], self._pools[claim.uid] = claim, _nodes(claim)
+        self._forget(before | _nodes(claim))
 
     def remove_claim(self, uid: str) -> None:
         self.ledger.remove(uid)
-        self._forget(_nodes(self.claims.pop(uid, None)))
+        self.claims.pop(uid, None)
+        self._forget(self._pools.pop(uid, set()))
 
     def put_slice(self, new: Slice) -> None:
         self.ledger.put_slice(new)
@@ -80,7 +86,8 @@ class ClaimWorld(World):
     def _forget(self, pools: set[str]) -> None:
         """Forget the devices of pools that have no slice any more and that no claim refers to."""
         for pool in pools:
-            if not any(pool in _nodes(claim) for claim in self.claims.values()):
+            self._last_change[pool] = object()
+            if not any(pool in own for own in self._pools.values()):
                 current = {
                     DeviceId(each.driver, pool, device.name) for each in self.slices_of(pool) for device in each.devices
                 }
@@ -100,16 +107,21 @@ class ClaimWorld(World):
     # -- comparing --------------------------------------------------------------------------------------------------
 
     def held_on(self, name: str) -> reference_claims.Held:
+        """Return what claims hold on a node. It follows from the node, the claims and the slices alone."""
+        node, change = self.nodes.get(name), self._last_change.get(name)
+        last = self._held.get(name)
+        if last is None or last[0] is not node or last[1] is not change:
+            last = self._held[name] = node, change, self._held_now(name)
+        return last[2]
+
+    def _held_now(self, name: str) -> reference_claims.Held:
         node = self.nodes.get(name)
         cards = () if node is None else node.devices
         sizes = {each.uuid: Amounts(each.slots, each.memory, each.cores) for each in cards}
-        claims = [claim for claim in self.claims.values() if name in _nodes(claim)]
+        claims = [self.claims[uid] for uid, pools in self._pools.items() if name in pools]
         return reference_claims.held_on(name, claims, self.known.get(name, {}), sizes)
 
-    def state_of(self, name: str, *, without: str = "") -> reference_state.NodeState | None:
-        on = [pod for pod in self.pods.values() if pod.node == name and pod.uid != without]
-        if not on and name not in self.nodes:
-            return None
+    def new_state_of(self, name: str, on: Sequence[Pod]) -> NodeState:
         held = self.held_on(name)
         return reference_state.node_state(self.nodes.get(name), on, held.parts, unmapped=bool(held.unmapped))
 

@@ -8,8 +8,9 @@ those. Invariant: everything follows from the seed, so an event's number finds t
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from operator import is_
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from accounting.pod_state import PodState
 from accounting.policy import NodePolicy, Policies, parse_card_policy
 from accounting.reference import fit as reference
 from accounting.reference import state as reference_state
+from accounting.reference.state import NodeState
 from accounting.selection import Selection, parse_types
 from accounting.state.cache import Cache
 from accounting.state.snapshot import Snapshot
@@ -80,6 +82,12 @@ class World:
         self.seen: dict[str, Pod] = {}
         """Booked pods by UID, as their objects are now."""
         self.namespaces: set[str] = set()
+        self._states: dict[str, tuple[Sequence[object], NodeState | None]] = {}
+        """By node, the objects that its state was last computed of, and the state."""
+        self._last_change: dict[str, object] = {}
+        """By node, what stands for the last event that concerned it, of objects other than pods and the node."""
+        self._empty: dict[str, NodeState] = {}
+        """By node, its state without pods."""
 
     # -- events, told to the cache and noted ------------------------------------------------------------------------
 
@@ -161,9 +169,27 @@ class World:
     def names(self) -> list[str]:
         return sorted(self.nodes.keys() | {str(pod.node) for pod in self.pods.values()})
 
-    def state_of(self, name: str, *, without: str = "") -> reference_state.NodeState | None:
+    def state_of(self, name: str, *, without: str = "") -> NodeState | None:
+        """Return the reference's state of a node. It follows from the node's objects alone."""
         on = [pod for pod in self.pods.values() if pod.node == name and pod.uid != without]
-        return reference_state.node_state(self.nodes.get(name), on) if on or name in self.nodes else None
+        objects = self.nodes.get(name), self._last_change.get(name), *on
+        last, state = self._states.get(name, ((), None))
+        if len(last) != len(objects) or not all(map(is_, last, objects)):
+            state = self.new_state_of(name, on) if on or name in self.nodes else None
+            self._states[name] = objects, state
+        return state
+
+    def new_state_of(self, name: str, on: Sequence[Pod]) -> NodeState:
+        """Compute it. `on`: the pods on the node."""
+        return reference_state.node_state(self.nodes.get(name), on)
+
+    def empty_state_of(self, name: str) -> NodeState:
+        """Return the reference's state of a node without pods."""
+        node = self.nodes.get(name)
+        last = self._empty.get(name)
+        if last is None or last.node is not node:
+            last = self._empty[name] = reference_state.node_state(node, [])
+        return last
 
 
 def readable(pod: Pod) -> bool:
@@ -200,7 +226,7 @@ def numbers(cache: Cache, snapshot: Snapshot, name: str) -> NodeNumbers | None:
     return NodeNumbers(bool(nodes.registered[row]), bool(held.node_blocks[row]), int(held.count[row]), cards)
 
 
-def expected_numbers(state: reference_state.NodeState) -> NodeNumbers:
+def expected_numbers(state: NodeState) -> NodeNumbers:
     """Return what the reference says of a node."""
     cards = {}
     cordoned = frozenset() if state.node is None else state.node.cordoned
@@ -328,10 +354,10 @@ class Driver(Chance):
         return set()
 
     def compare(self, pod: Pod, name: str, verdict: Verdict, at: int) -> None:
-        state = self.world.state_of(name, without=pod.uid) or reference_state.node_state(None, [])
-        found = reference.fit(state, pod)
+        empty = self.world.empty_state_of(name)
+        found = reference.fit(self.world.state_of(name, without=pod.uid) or empty, pod)
         code = found if isinstance(found, Code) else None
-        hopeless = code is not None and isinstance(reference.fit(reference_state.node_state(state.node, []), pod), Code)
+        hopeless = code is not None and isinstance(reference.fit(empty, pod), Code)
         have = None if verdict.feasible[at] else CODES[int(verdict.codes[at])]
         same(f"{pod} on {name}", (have, bool(verdict.unresolvable[at])), (code, hopeless))
 

@@ -144,9 +144,9 @@ def _node_code(state: NodeState, pod: Pod) -> Code | None:
 
 def _sets(state: NodeState, pod: Pod, taken: Allocation, i: int) -> list[tuple[Card, ...]] | Code:
     """Return every set of cards that container i may take."""
-    request = _request(pod, i)
+    request, alive = _request(pod, i), _alive(pod, taken, i)
     cards = [card for card in state.cards.values() if not card.orphan]
-    refusals = {card.position: _refusal(state, card, _alive(pod, taken, i), request, pod) for card in cards}
+    refusals = {card.position: _refusal(state, card, alive, request, pod) for card in cards}
     fitting = [card for card in cards if refusals[card.position] is None]
     sets = [
         chosen
@@ -165,14 +165,15 @@ def _order(state: NodeState, pod: Pod, taken: Allocation, i: int, *, close: bool
     alive, init = _alive(pod, taken, i), pod.containers[i].kind is ContainerKind.INIT
 
     one_numa = _one_numa(state, pod)
-    found = _sets(state, pod, taken, i)
+    found = _sets(state, pod, taken, i) if pod.policies.card.linked else []
     fitting = {} if isinstance(found, Code) else {card.device.uuid: card for cards in found for card in cards}
+    preferences = {card.position: _preference(card, alive, pod, one_numa=one_numa) for card in state.cards.values()}
 
     def key(chosen: Sequence[Card]) -> tuple[tuple[int, ...], _Keys, tuple[int, ...], _Keys]:
         rows = tuple(_row(card, _request(pod, i)) for card in chosen)
         footprint = _footprint(pod, _put(taken, i, rows)) if init else ()
         linked = _linked(state, chosen, fitting.values()) if pod.policies.card.linked else ()
-        keys = sorted(_preference(card, alive, pod, one_numa=one_numa) for card in chosen)
+        keys = sorted(preferences[card.position] for card in chosen)
         if not close or pod.policies.card.linked:
             # Between sets that links and NUMA nodes leave equal, the policy's first card decides, then its second.
             return (*footprint, *linked), [], (), keys

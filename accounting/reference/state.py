@@ -26,6 +26,8 @@ class Amounts(NamedTuple):
 
 def add(*parts: Amounts) -> Amounts:
     """Return the sums, dimension by dimension."""
+    if len(parts) == 1:
+        return parts[0]
     slots = memory = cores = 0
     for part in parts:
         slots, memory, cores = slots + part[0], memory + part[1], cores + part[2]
@@ -59,7 +61,7 @@ def card_holdings(pod: Pod) -> dict[str, Holding]:
     """Return what a pod holds on each card that its allocation names."""
     rows = _rows(pod)
     uuids = sorted({row.uuid for own in rows for row in own})
-    return {u: _holding(pod, [add(*(amounts_of(row) for row in own if row.uuid == u)) for own in rows]) for u in uuids}
+    return {u: _holding(pod, [add(*[amounts_of(row) for row in own if row.uuid == u]) for own in rows]) for u in uuids}
 
 
 def total_holding(pod: Pod) -> Holding:
@@ -77,7 +79,7 @@ def requested_holding(pod: Pod) -> Holding:
 def _holding(pod: Pod, own: Sequence[Amounts]) -> Holding:
     """Apply the rule. `own`: what each container uses."""
     kinds = _kinds(pod, own)
-    steady = peak = add(*(own[i] for i, kind in enumerate(kinds) if kind is not ContainerKind.INIT))
+    steady = peak = add(*[part for kind, part in zip(kinds, own, strict=True) if kind is not ContainerKind.INIT])
     for i, kind in enumerate(kinds):
         if kind is ContainerKind.INIT:
             before = [own[j] for j in range(i) if kinds[j] is ContainerKind.SIDECAR]

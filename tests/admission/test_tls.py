@@ -16,7 +16,7 @@ import extender.security.tls
 from extender.cluster.cluster import Cluster
 from extender.config import ServerSettings, Settings
 from extender.security.pki import Issued, issue
-from extender.security.tls import CertificateCollector, Pair, ServingCertificate, TlsError
+from extender.security.tls import POLL_SECONDS, CertificateCollector, Pair, ServingCertificate, TlsError
 from extender.server.app import WEBHOOK_APP, make_app
 from extender.server.ports import start
 from tests.admission.reviews import limits, pod, review
@@ -59,7 +59,7 @@ def write_pair(folder: Path, made: Issued | None = None, *, days: float = 1) -> 
 
 
 @asynccontextmanager
-async def served(folder: Path, *, days: float = 1) -> AsyncIterator[Port]:
+async def served(folder: Path, *, days: float = 1, poll_seconds: float = POLL_SECONDS) -> AsyncIterator[Port]:
     """Serve a webhook port with a new certificate, beside the plain port."""
     write_pair(folder, days=days)
     certificate = ServingCertificate(str(folder / "tls.crt"), str(folder / "tls.key"))
@@ -67,7 +67,7 @@ async def served(folder: Path, *, days: float = 1) -> AsyncIterator[Port]:
     app = make_app(Cluster(Settings()), settings, collectors=[CertificateCollector(certificate)])
     plain, plain_port = await start(app, settings)
     secure, port = await start(app[WEBHOOK_APP], settings, certificate.context)
-    watching = asyncio.create_task(certificate.watch(0.01))
+    watching = asyncio.create_task(certificate.watch(poll_seconds))
     try:
         yield Port(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{plain_port}", folder, certificate)
     finally:
@@ -130,7 +130,7 @@ async def test_the_server_name_does_not_matter(tmp_path: Path) -> None:
 async def test_a_certificate_change_under_load_loses_no_request(tmp_path: Path) -> None:
     """20 clients send without pause, half of them over new connections, while the pair is replaced 5 times."""
     answered = 0
-    async with served(tmp_path) as port:
+    async with served(tmp_path, poll_seconds=0.01) as port:
         stop = asyncio.Event()
         # The API server gets an authority before its certificate is served; see `certs`.
         pairs = [make_pair(tmp_path) for _ in range(5)]
@@ -229,7 +229,7 @@ async def test_a_certificate_that_expires_while_it_is_served_is_said_once(
     write_pair(tmp_path)
     certificate = ServingCertificate(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
     assert not certificate.is_stale
-    watching = asyncio.create_task(certificate.watch(0.01))
+    watching = asyncio.create_task(certificate.watch())
     certificate._pair = certificate._pair._replace(not_after=datetime.now(UTC))
     await eventually(lambda: certificate._told_expired is not None)
     assert certificate.is_stale

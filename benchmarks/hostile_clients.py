@@ -1,10 +1,10 @@
 """Measures filter while other clients abuse the server, and what the abuse costs in memory and descriptors.
 
 It exists because the lease, the verbs, the webhooks and the lists share one process: what one client can take from
-another has to be measured. It must not judge; the tests in tests/server do. Invariant: every kind of client is measured
-beside quiet calls of the same run, and nothing but loopback is used.
+another has to be measured. It must not judge; the tests in tests/server do. Invariants: quiet calls and those beside
+each kind of client take turns, since a machine is slower in some minutes than in others; nothing but loopback is used.
 
-python -m benchmarks.hostile_clients [--nodes 5000] [--pods 36000] [--calls 300] [-o FIGURES.json]
+python -m benchmarks.hostile_clients [--nodes 5000] [--pods 36000] [--calls 600] [-o FIGURES.json]
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import orjson
+from rich.console import Console
+from rich.progress import track
 
 from benchmarks import clusters, processes
 from benchmarks.figures import Size
 from benchmarks.http_load import Address, Connection
 from benchmarks.measure import ask
+from benchmarks.options import positive
 from benchmarks.questions import INIT_SIDECAR_APP, Questions
 
 _SEED: Final = 1
 _SETTLE_SECONDS: Final = 1.0
+_ROUNDS: Final = 6
 _LISTS: Final = ("/api/v1/pods", "/api/v1/nodes", "/api/v1/verify")
 _BODY: Final = b"x" * (15 << 20)
 
@@ -86,9 +90,9 @@ CLIENTS: Final[dict[str, tuple[Callable[[Address, multiprocessing.synchronize.Ev
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--pods", type=int, default=36_000)
-    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--nodes", type=positive, default=5000)
+    parser.add_argument("--pods", type=positive, default=36_000)
+    parser.add_argument("--calls", type=positive, default=600)
     parser.add_argument("--checkout", type=Path, default=processes.ROOT, help="measure another checkout's extender")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
@@ -103,16 +107,37 @@ def main() -> int:
     return 0
 
 
+class _Seen:
+    """What was seen beside one kind of client, in all rounds."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        """Milliseconds of filter."""
+        self.resident_mib = self.descriptors = 0
+        """The most."""
+
+    def figures(self) -> dict[str, Any]:
+        times = sorted(self.times)
+        shares = {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100], "max": times[-1]}
+        return {
+            "filter_ms": {name: round(value, 2) for name, value in shares.items()},
+            "resident_mib": self.resident_mib,
+            "file_descriptors": self.descriptors,
+        }
+
+
 def _figures(server: processes.Server, calls: int) -> dict[str, Any]:
     with Connection(server.address) as connection:
         names = [each["node"] for each in connection.call("GET", "/api/v1/nodes").json()]
         questions = Questions(names, INIT_SIDECAR_APP, seed=_SEED)
-        found: dict[str, Any] = {"nodes": len(names), "quiet": _measured(server, connection, questions, calls)}
-        for name, (client, count) in CLIENTS.items():
-            with _running(client, count, server.address):
-                found[name] = _measured(server, connection, questions, calls)
-        found["quiet again"] = _measured(server, connection, questions, calls)
-    return found
+        seen = {name: _Seen() for name in ("quiet", *CLIENTS)}
+        each = -(-calls // _ROUNDS)
+        for _ in track(range(_ROUNDS), "rounds", console=Console(stderr=True)):
+            _measure(server, connection, questions, each, seen["quiet"])
+            for name, (client, count) in CLIENTS.items():
+                with _running(client, count, server.address):
+                    _measure(server, connection, questions, each, seen[name])
+    return {"nodes": len(names), "calls": each * _ROUNDS} | {name: one.figures() for name, one in seen.items()}
 
 
 @contextmanager
@@ -132,20 +157,12 @@ def _running(
             each.join()
 
 
-def _measured(server: processes.Server, connection: Connection, questions: Questions, calls: int) -> dict[str, Any]:
-    times, most = [], 0
+def _measure(server: processes.Server, connection: Connection, questions: Questions, calls: int, seen: _Seen) -> None:
     for number in range(calls):
-        times.append(ask(connection, questions.next())[0]["filter"] / 1e6)
+        seen.times.append(ask(connection, questions.next())[0]["filter"] / 1e6)
         if number % 10 == 0:
-            most = max(most, server.resident_mib() or 0)
-    times.sort()
-    shares = {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100], "max": times[-1]}
-    descriptors = sum(1 for _ in Path(f"/proc/{server.pid}/fd").iterdir())
-    return {
-        "filter_ms": {name: round(value, 2) for name, value in shares.items()},
-        "resident_mib": most,
-        "file_descriptors": descriptors,
-    }
+            seen.resident_mib = max(seen.resident_mib, server.resident_mib() or 0)
+    seen.descriptors = max(seen.descriptors, sum(1 for _ in Path(f"/proc/{server.pid}/fd").iterdir()))
 
 
 if __name__ == "__main__":

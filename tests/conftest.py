@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 import structlog
@@ -67,6 +68,24 @@ class _FailuresAsTheyCome:
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are processors: many tests wait for processes that they started."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the slow tests: one that begins last keeps a worker busy while all others have nothing left.
+
+    At the start xdist cuts the list into as many parts as there are workers. Each part begins with its share of them.
+    """
+    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    slow = [each for each in items if each.get_closest_marker("slow")]
+    others = iter([each for each in items if not each.get_closest_marker("slow")])
+    total = len(items)
+    items.clear()
+    for worker in range(workers):
+        size = (total - len(items)) // (workers - worker)
+        share = slow[worker::workers]
+        items += [*share, *islice(others, max(0, size - len(share)))]
+    items += others
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,6 +6,7 @@ real cluster could say everything that is drawn.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -51,8 +52,12 @@ _UUID, _ANY_UUID = st.sampled_from(UUIDS), st.sampled_from((*UUIDS, "GPU-gone", 
 _ROW_CORES, _MANY_ROW_CORES, _ROW_MIB = st.sampled_from((0, 5, 10, 25)), st.sampled_from((100, 60)), st.integers(0, 4)
 _NAMESPACE, _NODE, _ANY_NODE = st.sampled_from(("a", "b")), st.sampled_from(NODES), st.sampled_from((*NODES, "n-gone"))
 _BOOLEAN = st.booleans()
+_ANY_UUIDS, _SOME_UUIDS = (
+    st.lists(st.sampled_from(UUIDS), unique=True, min_size=least, max_size=len(UUIDS)) for least in (0, 2)
+)
 
 
+@cache
 @st.composite
 def devices(draw: st.DrawFn, uuid: str) -> Device:
     """One card with this UUID."""
@@ -69,11 +74,11 @@ def devices(draw: st.DrawFn, uuid: str) -> Device:
     )
 
 
+@cache
 @st.composite
 def nodes(draw: st.DrawFn, name: str = NODES[0]) -> Node:
     """A node with up to six cards of the shared pool of UUIDs."""
-    least = 0 if draw(rarely) else 2
-    uuids = draw(st.lists(st.sampled_from(UUIDS), unique=True, min_size=least, max_size=len(UUIDS)))
+    uuids = draw(_ANY_UUIDS if draw(rarely) else _SOME_UUIDS)
     return make_node(
         name,
         [draw(devices(uuid)) for uuid in uuids],
@@ -92,16 +97,23 @@ def links(uuids: Sequence[str]) -> st.SearchStrategy[tuple[Link, ...]]:
     return scores.map(lambda drawn: tuple((a, b, score) for (a, b), score in zip(pairs, drawn, strict=True)))
 
 
+@cache
 def clusters() -> st.SearchStrategy[list[Node]]:
     """Three nodes that share UUIDs, or fewer."""
     return st.tuples(rarely, *map(nodes, NODES)).map(lambda drawn: list(drawn[2:] if drawn[0] else drawn[1:]))
 
 
+@cache
+def _cores_of(shares: tuple[int, ...]) -> st.SearchStrategy[int]:
+    return st.sampled_from(shares)
+
+
+@cache
 @st.composite
-def requests(draw: st.DrawFn, shares: Sequence[int] = (0, 0, 10, 25, 40)) -> DeviceRequest:
+def requests(draw: st.DrawFn, shares: tuple[int, ...] = (0, 0, 10, 25, 40)) -> DeviceRequest:
     """What one container asks for; `shares` are its cores."""
     count = draw(_LARGE_COUNT) if draw(rarely) else draw(_COUNT)
-    cores = 100 if draw(rarely) else draw(st.sampled_from(shares))
+    cores = 100 if draw(rarely) else draw(_cores_of(shares))
     if draw(rarely):
         return DeviceRequest(count, 0, 100, cores, whole=True)
     if draw(rarely):
@@ -109,16 +121,23 @@ def requests(draw: st.DrawFn, shares: Sequence[int] = (0, 0, 10, 25, 40)) -> Dev
     return DeviceRequest(count, draw(_LARGE_MIB) if draw(rarely) else draw(_MIB), 0, cores)
 
 
+@cache
+def _kinds(least: int, most: int) -> st.SearchStrategy[list[ContainerKind]]:
+    return st.lists(st.sampled_from(ContainerKind), min_size=least, max_size=most)
+
+
+@cache
 @st.composite
 def containers(draw: st.DrawFn, *, least: int = 1, most: int = _MOST_CONTAINERS) -> tuple[Container, ...]:
     """Init containers and sidecars in any order, then apps."""
-    kinds = draw(st.lists(st.sampled_from(ContainerKind), min_size=least, max_size=most))
+    kinds = draw(_kinds(least, most))
     kinds.sort(key=lambda kind: kind is ContainerKind.APP)
     # Drawn one by one, several containers of one pod would hardly ever each want a card for themselves.
     shares = draw(_SHARES)
     return tuple(Container("", kind, None if draw(rarely) else draw(requests(shares))) for kind in kinds)
 
 
+@cache
 @st.composite
 def selections(draw: st.DrawFn) -> Selection:
     """Mostly no limits; if any, lists of wanted and unwanted cards."""
@@ -135,6 +154,7 @@ def selections(draw: st.DrawFn) -> Selection:
     )
 
 
+@cache
 @st.composite
 def policies(draw: st.DrawFn) -> Policies:
     """Any policy, mostly with equal weights."""
@@ -146,15 +166,21 @@ def policies(draw: st.DrawFn) -> Policies:
     )
 
 
+@cache
+def _rows(uuid: st.SearchStrategy[str], cores: st.SearchStrategy[int]) -> st.SearchStrategy[list[DeviceRow]]:
+    return st.lists(st.builds(DeviceRow, uuid, _ROW_MIB, cores), max_size=2)
+
+
 @st.composite
 def allocations(draw: st.DrawFn, own: Sequence[Container]) -> Allocation:
     """Rows on any cards, also rows that no scheduler would give: over-committed, or on cards that are gone."""
     uuid = _ANY_UUID if draw(rarely) else _UUID
     cores = _MANY_ROW_CORES if draw(rarely) else _ROW_CORES
-    row = st.builds(DeviceRow, uuid, _ROW_MIB, cores)
-    return tuple(tuple(draw(st.lists(row, max_size=2))) for _ in own)
+    rows = _rows(uuid, cores)
+    return tuple(tuple(draw(rows)) for _ in own)
 
 
+@cache
 def unreadable_allocations() -> st.SearchStrategy[UnreadableAllocation]:
     """Allocations in which some UUIDs, registered or not, can still be read."""
     return st.lists(st.sampled_from((*UUIDS, "GPU-gone")), unique=True, max_size=2).map(
@@ -162,12 +188,17 @@ def unreadable_allocations() -> st.SearchStrategy[UnreadableAllocation]:
     )
 
 
+@cache
+def _no_allocations() -> st.SearchStrategy[UnreadableAllocation | None]:
+    return st.none() | unreadable_allocations()
+
+
 @st.composite
 def bound_pods(draw: st.DrawFn, uid: str, own: tuple[Container, ...] | None = None) -> Pod:
     """A pod as the API server shows it once it is on a node."""
     if own is None:
         own = draw(containers(most=4))
-    none = st.none() | unreadable_allocations()
+    none = _no_allocations()
     return make_pod(
         uid.split(".", maxsplit=1)[0],
         own,
@@ -180,6 +211,7 @@ def bound_pods(draw: st.DrawFn, uid: str, own: tuple[Container, ...] | None = No
     )
 
 
+@cache
 @st.composite
 def pending_pods(draw: st.DrawFn, uid: str = "arriving") -> Pod:
     """A pod that wants a node."""
@@ -199,6 +231,7 @@ def crowds(draw: st.DrawFn, most: int = 8) -> list[Pod]:
     return [draw(bound_pods(f"p{i}")) for i in range(draw(st.integers(0, most)))]
 
 
+@cache
 def weights() -> st.SearchStrategy[Weights]:
     """Weights of a card's load, of which at least one is positive."""
     number = st.integers(0, 5)

@@ -4,10 +4,13 @@ It exists to run the random driver with every test run. It must not know what th
 failed is printed, and it finds the difference again.
 """
 
+import pytest
+
 from benchmarks import quota_events
 from benchmarks.random_events import run
 
 
+@pytest.mark.slow
 def test_no_difference_in_random_events() -> None:
     summary = run(10_000, 1, check_every=500)
     assert summary.difference is None, f"seed {summary.seed}, event {summary.events}"

@@ -4,9 +4,12 @@ It exists to run the driver with every test run. It must not know what the event
 is printed, and it finds the difference again.
 """
 
+import pytest
+
 from benchmarks.claim_events import run
 
 
+@pytest.mark.slow
 def test_no_difference_in_random_events_of_claims_and_slices() -> None:
     summary = run(20_000, 1, check_every=1_000)
     assert summary.difference is None, f"seed {summary.seed}, event {summary.events}"

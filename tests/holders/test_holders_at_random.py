@@ -4,6 +4,8 @@ It exists to run the driver with every test run; `python -m benchmarks.holder_ev
 what the events are. Invariant: the seed that failed is printed, and it finds the difference again.
 """
 
+import pytest
+
 from benchmarks.holder_events import run
 
 KINDS = (
@@ -21,6 +23,7 @@ KINDS = (
 )
 
 
+@pytest.mark.slow
 def test_no_difference_in_random_events_of_every_holder() -> None:
     summary = run(20_000, 1, check_every=1_000)
     assert summary.difference is None, f"seed {summary.seed}, event {summary.events}"

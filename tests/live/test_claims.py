@@ -60,6 +60,7 @@ async def gang_failures(claims: bool, seed: int) -> int:
         return failed
 
 
+@pytest.mark.slow
 async def test_a_burst_of_200_pods_fails_less_than_half_as_often_with_claims() -> None:
     without, with_claims = [sum([await burst_failures(claims, seed) for seed in range(3)]) for claims in (False, True)]
     report(f"three bursts of 200 under binpack: {without} binds fail without claims, {with_claims} with")

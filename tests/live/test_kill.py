@@ -13,6 +13,7 @@ from benchmarks.kill_trial import Settings, run
 pytestmark = pytest.mark.real_time
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_given_twice(tmp_path: Path) -> None:
     settings = Settings(seed="0/0", points=5, pods=120, locking=True, elect_every=4)
     outcome = run(settings, tmp_path)

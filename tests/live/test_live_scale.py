@@ -15,6 +15,7 @@ from tests.virtual_time import passes, stall
 SMALL = Size(60, 600)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_live_benchmark_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "figures.json"

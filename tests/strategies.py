@@ -6,7 +6,7 @@ real cluster could say everything that is drawn.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from hypothesis import strategies as st
 
@@ -193,6 +193,7 @@ def _no_allocations() -> st.SearchStrategy[UnreadableAllocation | None]:
     return st.none() | unreadable_allocations()
 
 
+@lru_cache(256)
 @st.composite
 def bound_pods(draw: st.DrawFn, uid: str, own: tuple[Container, ...] | None = None) -> Pod:
     """A pod as the API server shows it once it is on a node."""

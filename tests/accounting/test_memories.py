@@ -6,6 +6,7 @@ Invariants: equal demands get equal answers; every answer is compared with that 
 """
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from hypothesis import given, settings
@@ -30,7 +31,10 @@ NODES = "n0", "n1", "n2"
 #: More names than half of a snapshot's rows, so that every row is judged and verdicts are kept.
 ASKED = [*NODES, "nowhere"] * 12
 
+_KINDS_OF_CONTAINERS = st.lists(st.sampled_from(ContainerKind), min_size=1, max_size=3)
 
+
+@cache
 @st.composite
 def nodes(draw: st.DrawFn, name: str, vendors: int, *, mig: bool) -> Node:
     """A node with some cards of each vendor, a few of them in MIG mode."""
@@ -47,12 +51,11 @@ def nodes(draw: st.DrawFn, name: str, vendors: int, *, mig: bool) -> Node:
     )
 
 
+@cache
 @st.composite
 def pods(draw: st.DrawFn, vendors: int) -> Pod:
     """A pod that asks for cards of some of the vendors."""
-    kinds = sorted(
-        draw(st.lists(st.sampled_from(ContainerKind), min_size=1, max_size=3)), key=lambda kind: kind == "app"
-    )
+    kinds = sorted(draw(_KINDS_OF_CONTAINERS), key=lambda kind: kind == "app")
     asked = sorted(draw(st.sets(st.sampled_from(VENDORS[:vendors]), min_size=1)), key=VENDORS.index)
     containers = []
     for number, kind in enumerate(kinds):

@@ -83,7 +83,7 @@ def _read(name: str) -> Recorded:
     return Recorded(name)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.cache
 def _objects(name: str, only: int | None) -> Objects:
     sent, objects = _read(name), []
     cards = max(sent.wanted, 1)

@@ -12,7 +12,6 @@ import signal
 import site
 import subprocess
 import sys
-import tarfile
 import urllib.request
 import venv
 import zipfile
@@ -145,8 +144,8 @@ def test_every_command_finds_what_it_needs(installed: Installed, command: tuple[
 
 
 def test_the_source_distribution_gives_the_same_wheel(installed: Installed, tmp_path: Path) -> None:
-    with tarfile.open(installed.sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+    # tarfile's filters are newer than Python 3.11.2, which is Debian 12's.
+    subprocess.run(["tar", "--extract", "--file", installed.sdist, "--directory", tmp_path], check=True)
     (source,) = tmp_path.iterdir()
     assert not (source / "tests").exists()
     build(source, tmp_path / "dist", "wheel")

@@ -243,9 +243,8 @@ class Cache:
         if known == (node, cpu_milli):
             return
         self.remove_cardless_pod(uid)
-        if cpu_milli:
-            self._cardless[uid] = node, cpu_milli
-            self._count_cardless(node, cpu_milli)
+        self._cardless[uid] = node, cpu_milli
+        self._count_cardless(node, cpu_milli)
 
     def remove_cardless_pod(self, uid: str) -> None:
         """Record that such a pod has ended or is gone."""
@@ -312,6 +311,8 @@ class Cache:
         self._generation += 1
 
     def _count_cardless(self, node: str, cpu_milli: int) -> None:
+        if not cpu_milli:
+            return
         total = self._cardless_cpu.get(node, 0) + cpu_milli
         if total:
             self._cardless_cpu[node] = total

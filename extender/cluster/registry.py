@@ -275,8 +275,7 @@ class PodRegistry(KnownPods):
         if entry is None and not pod.invalid:
             self._arrivals.note(pod)
         self._entries.keep(pod, heard, takes_name=takes_name)
-        if self._cache.is_cardless(uid):
-            self._drop_cardless(uid)
+        self._drop_cardless(uid)
         self._events.kept.publish(kept_before, pod)
         self._events.changed.publish(uid)
         if before is not None:
@@ -284,8 +283,9 @@ class PodRegistry(KnownPods):
         return pod
 
     def _drop_cardless(self, uid: str) -> None:
-        self._cache.remove_cardless_pod(uid)
-        self._events.cardless_over.publish(uid)
+        if self._cache.is_cardless(uid):
+            self._cache.remove_cardless_pod(uid)
+            self._events.cardless_over.publish(uid)
 
     def _drop(self, uid: str) -> None:
         if uid not in self._entries:

@@ -14,13 +14,15 @@ _is_subdomain = re.compile(rf"{_LABEL}(?:\.{_LABEL})*").fullmatch
 #: API servers set UUIDs, kubelets hashes, and dumps may have anything: any visible characters without blanks.
 _is_uid = re.compile(r"[!-~]+").fullmatch
 #: Of all three at once; names that it does not match may be legal as well.
-_are_short = re.compile(rf"(?=.{{1,63}} ){_LABEL} {_LABEL} [!-~]{{1,253}}").fullmatch
+_are_short = re.compile(rf"{_LABEL} {_LABEL} [!-~]{{1,253}}").fullmatch
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 
 
 def are_plain(namespace: str, name: str, uid: str) -> bool:
     """Whether these are certainly legal names of a namespace, an object in it and a UID; quick."""
-    return len(name) <= _LONGEST_LABEL and _are_short(f"{namespace} {name} {uid}") is not None
+    if len(name) > _LONGEST_LABEL or len(namespace) > _LONGEST_LABEL:
+        return False
+    return _are_short(f"{namespace} {name} {uid}") is not None
 
 
 def why_no_subdomain(text: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from extender.convert import misnamed
 from extender.logs import logger
 from extender.wire import core_v1
-from extender.wire.shallow import read_json
+from extender.wire.shallow import read_with
 
 
 class ObjectName(msgspec.Struct):
@@ -24,10 +24,13 @@ class _Object(msgspec.Struct):
     metadata: ObjectName | None = None
 
 
+_decoder = msgspec.json.Decoder(_Object)
+
+
 def name_of(raw: msgspec.Raw) -> ObjectName:
     """Return what names an object, as far as it can be read."""
     try:
-        return read_json(raw, _Object).metadata or ObjectName()
+        return read_with(_decoder, raw).metadata or ObjectName()
     except msgspec.DecodeError:
         return ObjectName()
 

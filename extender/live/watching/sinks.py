@@ -28,10 +28,14 @@ class PodSink:
 
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one pod."""
+        if change is Change.DELETED:
+            gone = name_of(raw)
+            if gone.uid:
+                return self._gone(gone.uid, gone.resourceVersion)
         try:
             wire = watched.decode_pod(raw)
         except msgspec.DecodeError as error:
-            return self._undecodable(change, raw, error)
+            return self._undecodable(raw, error)
         meta = wire.metadata
         if meta is None or not meta.uid:
             logger().error("pod without a UID")
@@ -41,15 +45,12 @@ class PodSink:
         if entry is None and not registry.is_cardless(uid) and is_misnamed("pod", meta):
             return taken
         try:
-            if change is Change.DELETED:
-                registry.forget(uid)
-            elif change is Change.PUT and entry is not None and is_older(meta.resourceVersion or "", entry.version):
+            if change is Change.PUT and entry is not None and is_older(meta.resourceVersion or "", entry.version):
                 # The API server has shown a newer one: a watch may be behind a read.
                 return taken
-            else:
-                self._informer.shown(wire, uid)
+            self._informer.shown(wire, uid)
         except msgspec.DecodeError as error:
-            return self._undecodable(change, raw, error)
+            return self._undecodable(raw, error)
         except Exception:  # noqa: BLE001 - one pod with a bug's attention must not keep all others from being seen
             logger().exception("pod cannot be taken", uid=uid)
             return taken
@@ -67,13 +68,16 @@ class PodSink:
             self._registry.unlist(uid)
             self._events.seen.publish(uid)
 
-    def _undecodable(self, change: Change, raw: msgspec.Raw, error: msgspec.DecodeError) -> Taken:
-        """Keep what is known of a pod whose new object does not decode, and say so; a deletion still counts."""
+    def _gone(self, uid: str, version: str | None) -> Taken:
+        """Forget a pod; nothing else that its object says matters, or need even decode."""
+        self._registry.forget(uid)
+        self._events.seen.publish(uid)
+        return Taken(uid, version)
+
+    def _undecodable(self, raw: msgspec.Raw, error: msgspec.DecodeError) -> Taken:
+        """Keep what is known of a pod whose new object does not decode, and say so."""
         uid = name_of(raw).uid
         logger().error("pod does not decode", uid=uid, why=watched.why_undecodable(raw, error))
-        if uid and change is Change.DELETED:
-            self._registry.forget(uid)
-            self._events.seen.publish(uid)
         return Taken(uid)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from accounting.holdings import EXCLUSIVE_CORES, DeviceUse, Held, Total, held_by, held_on_one_card, shared_total
 from accounting.pod import Container, ContainerKind, DeviceRow
+from accounting.row_order import has_moved
+from accounting.vendor import DEFAULT_VENDOR_KEY
 
 #: One device at most, every number surely in its range. A UUID with a bracket may name a place of a card in MIG mode.
 _ROW = r"(?:([^,:;\]]+),[^,:;]*,([0-9]{1,9}),([0-9]{1,4}):)?;"
@@ -32,8 +34,7 @@ def held_by_text(text: str, containers: tuple[Container, ...], share: Callable[[
     if match is None:
         return None
     fields = match.groups()
-    if None in fields and _some_init_has_a_card(containers, fields):
-        # Rows may have moved; see `row_order`.
+    if None in fields and has_moved(fields[::3], containers, DEFAULT_VENDOR_KEY):
         return None
     return (
         _on_one_card(containers, fields, share)
@@ -53,12 +54,6 @@ _Amounts = tuple[int, int, int]
 _TOTAL = ""
 #: UUID, memory and cores of every container, None where it has no card.
 _Fields = tuple[str | Any, ...]
-
-
-def _some_init_has_a_card(containers: tuple[Container, ...], fields: _Fields) -> bool:
-    return any(
-        uuid is not None and container.kind is _INIT for container, uuid in zip(containers, fields[::3], strict=True)
-    )
 
 
 def _on_one_card(containers: tuple[Container, ...], fields: _Fields, share: Callable[[str], str]) -> Held | None:

@@ -30,7 +30,7 @@ def rows_by_container(rows: _Rows, containers: tuple[Container, ...], vendor: st
     `rows`: as written, empty ones too. `vendor`: key of the one whose rows they are.
     """
     # Rewriting by HAMi's device plugin leaves empty rows at the end.
-    if len(rows) >= len(containers) and not any(rows[len(containers) :]) and not _moved(rows, containers, vendor):
+    if len(rows) >= len(containers) and not any(rows[len(containers) :]) and not has_moved(rows, containers, vendor):
         return tuple(rows[: len(containers)])
     asking = [at for at, container in enumerate(containers) if _asked(container, vendor)]
     if all(rows) and len(rows) == len(asking) and _agree(rows, [containers[at] for at in asking], containers, vendor):
@@ -41,8 +41,11 @@ def rows_by_container(rows: _Rows, containers: tuple[Container, ...], vendor: st
     return (*((),) * len(containers), tuple(row for own in rows for row in own))
 
 
-def _moved(rows: _Rows, containers: tuple[Container, ...], vendor: str) -> bool:
-    """Whether a container that asks has no row, while an init has one that may be its: it would end with the init."""
+def has_moved(rows: Sequence[object], containers: tuple[Container, ...], vendor: str) -> bool:
+    """Whether a container that asks has no row, while an init has one that may be its: it would end with the init.
+
+    `rows`: of each container something that is true if it has a row with a card.
+    """
     placed = list(zip(containers, rows, strict=False))
     if not any(own and container.kind is ContainerKind.INIT for container, own in placed):
         return False

@@ -44,10 +44,9 @@ def _agrees(text: str, containers: tuple[Container, ...]) -> None:
 def test_plain_rows_are_read_and_say_what_the_rows_do(pod: tuple[tuple[Container, ...], Allocation]) -> None:
     containers, allocation = pod
     held = held_by_text(encode_allocation(allocation, "NVIDIA"), containers)
-    init_has_a_card = any(
-        own and each.kind is ContainerKind.INIT for each, own in zip(containers, allocation, strict=True)
-    )
-    is_left = not any(allocation) or (init_has_a_card and not all(allocation))
+    placed = list(zip(containers, allocation, strict=True))
+    init_has_a_card = any(own and each.kind is ContainerKind.INIT for each, own in placed)
+    is_left = not any(allocation) or (init_has_a_card and any(each.request and not own for each, own in placed))
     assert held == (None if is_left else held_by(containers, allocation))
 
 

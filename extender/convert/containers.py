@@ -4,6 +4,7 @@ It must not do I/O. Invariant: what is remembered of a container is a function o
 as written, so remembering changes no answer. Replicas have equal texts, so the containers of most pods are read once.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -102,6 +103,17 @@ def _texts(spec: watched.PodSpec) -> _Texts:
     return (*inits, *apps)
 
 
+def _keep(kept: OrderedDict[_Texts, PodContainers], texts: _Texts, made: PodContainers) -> PodContainers:
+    """Keep the result for a pod if its texts are short; the one that was kept first makes room."""
+    if len(texts) > _MOST_REMEMBERED_CONTAINERS:
+        return made
+    if sum(len(name) + len(text) for name, _, text in texts) <= _LONGEST_REMEMBERED_BYTES:
+        kept[texts] = made
+        if len(kept) > _REMEMBERED_PODS:
+            kept.popitem(last=False)
+    return made
+
+
 def _said_by_values(spec: core_v1.PodSpec, read: Callable[[str, int, core_v1.Resources | None], _Said]) -> list[_Said]:
     said = [
         read(each.name or "", _SIDECAR if each.restartPolicy == "Always" else _INIT, each.resources)
@@ -140,18 +152,16 @@ def container_reader(
         return of_values(name, kind, watched.read_resources(text))
 
     def of_texts(texts: _Texts) -> PodContainers:
-        is_short = (
-            len(texts) <= _MOST_REMEMBERED_CONTAINERS
-            and sum([len(name) + len(text) for name, _, text in texts]) <= _LONGEST_REMEMBERED_BYTES
-        )
-        return (remembered_texts if is_short else read_texts)(texts)
+        found = kept.get(texts)
+        return found if found is not None else _keep(kept, texts, read_texts(texts))
 
     def read_texts(texts: _Texts) -> PodContainers:
         inits = [kind == _SIDECAR for _, kind, _ in texts if kind != _APP]
         return _together([of_text(*each) for each in texts], inits)
 
     remembered_text = lru_cache(maxsize=_REMEMBERED)(read_text)
-    remembered_texts = lru_cache(maxsize=_REMEMBERED_PODS)(read_texts)
+    # Looked up without regard to lengths, which takes less than a pod's containers to add up.
+    kept: OrderedDict[_Texts, PodContainers] = OrderedDict()
 
     def of_spec(spec: watched.AnyPodSpec) -> PodContainers:
         if not isinstance(spec, watched.PodSpec):

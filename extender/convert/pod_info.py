@@ -18,6 +18,8 @@ _MIRROR, _SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
 _OWN_KINDS = ("DaemonSet", "Node")
 _RESIZED = ("PodResizePending", "PodResizeInProgress")
 _REMEMBERED = 16_384
+#: Longer texts are no times, and are not remembered.
+_LONGEST_TIME = 40
 #: Labels and containers of a pod that is remembered; an object may have thousands, and what is remembered must fit.
 _MOST_LABELS, _MOST_CONTAINERS = 64, 32
 
@@ -67,6 +69,11 @@ def started_of(status: core_v1.PodStatus) -> int:
     text = status.startTime
     if not text:
         return NOT_STARTED
+    return (_seconds if len(text) <= _LONGEST_TIME else _seconds.__wrapped__)(text)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _seconds(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -7,6 +7,7 @@ must not look into memories. Invariant: a new process has the same objects, and 
 
 import inspect
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
@@ -22,6 +23,7 @@ from accounting.packing.mix import expected
 from accounting.packing.shape import shape_of
 from accounting.packing.workload import Workload, build_workload, plan_of
 from accounting.pod import ContainerKind
+from accounting.pod_info import NOT_STARTED
 from accounting.vendors import HYGON, XPU
 from extender.cluster import Cluster
 from extender.config import Settings
@@ -299,12 +301,16 @@ def test_what_a_hostile_object_says_of_itself_is_not_kept() -> None:
     requested = tuple(Requested(ContainerKind.APP, ()) for _ in range(1000))
     pod_info.info_of(core_v1.ObjectMeta(), spec, status, requested)
     assert pod_info._shared.cache_info().currsize == before
+    times = pod_info._seconds.cache_info().currsize
+    assert pod_info.started_of(core_v1.PodStatus(startTime="x" * 1000)) == NOT_STARTED
+    assert pod_info._seconds.cache_info().currsize == times
 
 
 def sizes(reads: Callable[..., object]) -> list[int]:
     """Return how much each memory keeps that a function of a reader uses."""
     held = inspect.getclosurevars(reads).nonlocals.values()
-    return [each.cache_info().currsize for each in held if hasattr(each, "cache_info")]
+    sizes = [each.cache_info().currsize for each in held if hasattr(each, "cache_info")]
+    return sizes + [len(each) for each in held if isinstance(each, OrderedDict)]
 
 
 def _compared(read: PodContainers) -> tuple[object, ...]:

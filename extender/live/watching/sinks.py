@@ -29,9 +29,7 @@ class PodSink:
     def change(self, change: Change, raw: msgspec.Raw) -> Taken:
         """Take one pod."""
         if change is Change.DELETED:
-            gone = name_of(raw)
-            if gone.uid:
-                return self._gone(gone.uid, gone.resourceVersion)
+            return self._deleted(raw)
         try:
             wire = watched.decode_pod(raw)
         except msgspec.DecodeError as error:
@@ -68,11 +66,15 @@ class PodSink:
             self._registry.unlist(uid)
             self._events.seen.publish(uid)
 
-    def _gone(self, uid: str, version: str | None) -> Taken:
-        """Forget a pod; nothing else that its object says matters, or need even decode."""
-        self._registry.forget(uid)
-        self._events.seen.publish(uid)
-        return Taken(uid, version)
+    def _deleted(self, raw: msgspec.Raw) -> Taken:
+        """Forget a pod. Nothing matters but what names it, so the rest need not even decode."""
+        gone = name_of(raw)
+        if not gone.uid:
+            logger().error("deleted pod without a UID")
+            return Taken(None)
+        self._registry.forget(gone.uid)
+        self._events.seen.publish(gone.uid)
+        return Taken(gone.uid, gone.resourceVersion)
 
     def _undecodable(self, raw: msgspec.Raw, error: msgspec.DecodeError) -> Taken:
         """Keep what is known of a pod whose new object does not decode, and say so."""

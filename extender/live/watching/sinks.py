@@ -70,7 +70,7 @@ class PodSink:
         """Forget a pod. Nothing matters but what names it, so the rest need not even decode."""
         gone = name_of(raw)
         if not gone.uid:
-            logger().error("deleted pod without a UID")
+            logger().error("pod without a UID")
             return Taken(None)
         self._registry.forget(gone.uid)
         self._events.seen.publish(gone.uid)
